@@ -1,0 +1,1 @@
+"""fix_python: find and fix the bug in a small Python function."""

@@ -1,0 +1,31 @@
+"""An environment is a composition: tasks + harness + verifier. The sandbox backend and the limits come from the run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sanderling.harness.protocol import Harness
+from sanderling.sandbox.protocol import SandboxSpec
+from sanderling.tasks.protocol import TaskSet
+from sanderling.types import Task
+from sanderling.verify.protocol import Verifier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """Everything that defines the work. Two environments with equal `name` and `version` give equal tasks and verdicts.
+
+    Example::
+
+        Environment(name="my_env", version="1", tasks=MyTasks(), harness=LineEditHarness(...), verifier=MyVerifier())
+    """
+
+    name: str
+    version: str
+    tasks: TaskSet
+    harness: Harness
+    verifier: Verifier
+    tools: dict[str, bytes]  # read-only files at /tools in the agent's sandbox, such as the visible test runner
+
+    def sandbox_spec(self, task: Task) -> SandboxSpec:
+        return SandboxSpec(files=task.base, readonly=self.tools, limits=task.limits)

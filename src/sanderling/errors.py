@@ -1,0 +1,88 @@
+"""Every error that Sanderling raises on purpose.
+
+    SanderlingError
+    +-- ConfigError            a setting, a file or a name that the user gave is wrong      (nothing was started)
+    |   +-- PluginError        a name doesn't lead to an object of the right kind
+    +-- TaskError              a task is malformed or was not admitted
+    +-- SandboxError
+    |   +-- SandboxUnavailable this machine can't run the backend: says what is missing and how to get it
+    |   +-- SandboxLost        our side failed: creation, launcher, host resources            (ungraded, retried)
+    |   +-- SandboxBroken      the agent destroyed its own world                              (its own doing: reward 0)
+    |   +-- UnsafePath         a path that leaves the workspace or isn't a plain file
+    +-- EngineError            the sampler failed or answered nonsense                        (ungraded, retried)
+    |   +-- WeightPushError    weights were pushed and the engine's fingerprint didn't follow
+    |   +-- ModelError         a model folder can't be loaded
+    +-- VerifierError          grading itself failed                                          (ungraded, retried)
+    +-- InvariantViolation     one of the ten invariants broke: names the trajectory and stops the step
+    +-- CheckpointError        a checkpoint is missing, incomplete or of another run
+    +-- RunFolderError         the run folder can't be written or read
+
+A message says what happened with the value, what was expected, and what to do. All of them can be pickled: arguments are
+plain strings.
+"""
+
+from __future__ import annotations
+
+
+class SanderlingError(Exception):
+    """Base of all errors raised on purpose."""
+
+
+class ConfigError(SanderlingError, ValueError):
+    """A setting, file or name given by the user is wrong; nothing was started."""
+
+
+class PluginError(ConfigError):
+    """A name doesn't lead to an object of the right kind."""
+
+
+class TaskError(SanderlingError, ValueError):
+    """A task is malformed or was not admitted."""
+
+
+class SandboxError(SanderlingError):
+    """Base of everything that can go wrong around a sandbox."""
+
+
+class SandboxUnavailable(SandboxError):
+    """This machine can't run the backend; the message says what is missing and how to get it."""
+
+
+class SandboxLost(SandboxError):
+    """Our side of the sandbox failed: creation, launcher or host resources."""
+
+
+class SandboxBroken(SandboxError):
+    """The agent made its own sandbox unusable."""
+
+
+class UnsafePath(SandboxError, ValueError):
+    """A path leaves the workspace, passes through a link, or isn't a plain file."""
+
+
+class EngineError(SanderlingError):
+    """The sampler failed or answered nonsense."""
+
+
+class WeightPushError(EngineError):
+    """Weights were pushed and the engine's fingerprint didn't follow."""
+
+
+class ModelError(EngineError, ValueError):
+    """A model folder can't be loaded."""
+
+
+class VerifierError(SanderlingError):
+    """Grading itself failed; says nothing about the work."""
+
+
+class InvariantViolation(SanderlingError, AssertionError):
+    """One of the ten invariants broke; the message names the trajectory."""
+
+
+class CheckpointError(SanderlingError):
+    """A checkpoint is missing, incomplete, or belongs to another run."""
+
+
+class RunFolderError(SanderlingError, OSError):
+    """The run folder can't be written or read."""

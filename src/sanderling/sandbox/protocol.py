@@ -1,0 +1,147 @@
+"""What a sandbox is, for everybody above this layer.
+
+Between turns a sandbox is a directory and a spec, not a process: copy-on-write layers, one per turn, on a size-limited
+tmpfs. Each command gets a fresh process tree that the kernel kills as a whole. So a fork, the diff of a turn and the
+digest of the workspace cost next to nothing.
+
+Who is to blame: a command that fails is a result (`ExecResult`); `SandboxLost` means that our side failed (retried on fresh
+parts); `SandboxBroken` means that the agent destroyed its own world (reward 0). A backend never mixes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from sanderling.types import Limits, Submission
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxSpec:
+    """What to create: the workspace's files and the limits under which commands run.
+
+    Example::
+
+        SandboxSpec(files={"solution.py": b"..."}, readonly={"visible.py": b"..."}, limits=Limits(command_s=2.0))
+    """
+
+    files: Mapping[str, bytes]  # workspace, by relative POSIX path; writable by the commands
+    readonly: Mapping[str, bytes] = field(default_factory=dict)  # mounted read-only at /tools, outside the workspace
+    limits: Limits = field(default_factory=Limits)
+    session: bool = False  # keep a process tree alive between commands, for tasks that need a server
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One command. Nothing is carried from command to command but files: no shell state, no environment.
+
+    `python3` on the sandbox's PATH is the interpreter that runs Sanderling (read-only, at its own prefix inside).
+    The workspace is /work, read-only tools are at /tools, home is /home/agent; /tmp and home persist per sandbox.
+    """
+
+    argv: tuple[str, ...]
+    stdin: bytes = b""
+    env: Mapping[str, str] = field(default_factory=dict)  # added to the built environment of about seven variables
+    cwd: str = "."  # relative to the workspace
+    timeout_s: float | None = None  # None: limits.command_s
+    cpu_s: float | None = None  # None: limits.command_cpu_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecResult:
+    """What one command did. Output keeps head and tail up to `limits.output_bytes` per stream."""
+
+    exit_code: int  # as a shell reports it: 128 + signal for a killed process
+    stdout: bytes
+    stderr: bytes
+    timed_out: bool  # cut by the wall clock
+    omitted_bytes: int  # dropped from the middle of both streams
+    duration_s: float
+    out_of_memory: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What a backend guarantees on this machine, found by running a sandbox, never by looking at versions."""
+
+    name: str  # of the backend, such as "bubblewrap"
+    mode: str  # such as "root" or "user"
+    isolation: str  # mark stored in every record: "namespaces", "none", ...
+    usable: bool
+    open_risks: tuple[str, ...]  # what this mode does not contain
+    missing: tuple[str, ...]  # why it isn't usable, each with the way to get it
+
+
+class Sandbox(Protocol):
+    """One workspace and the right to run commands in it. Methods may be called by one task at a time."""
+
+    id: str
+
+    async def exec(self, command: Command) -> ExecResult:
+        """Run a command in a fresh process tree and return when nothing of it is alive any more.
+
+        Raises:
+            SandboxLost: our side failed. SandboxBroken: the agent's doing made it impossible.
+        """
+        ...
+
+    async def read_file(self, path: str, max_bytes: int = 1_048_576) -> bytes:
+        """Read a plain file of the workspace without following links.
+
+        Raises:
+            UnsafePath: it is a link, a device, outside, missing or larger than `max_bytes`.
+        """
+        ...
+
+    async def write_file(self, path: str, content: bytes) -> None:
+        """Write a plain file of the workspace (create or replace), never through a link.
+
+        Raises:
+            UnsafePath: the path leaves the workspace or passes through something that isn't a directory.
+        """
+        ...
+
+    async def list_files(self) -> tuple[str, ...]:
+        """Return the plain files of the workspace, sorted relative paths; links and special files are left out."""
+        ...
+
+    async def state_key(self) -> str:
+        """Return a digest of the workspace's content (paths, kinds, bytes, executable bits), independent of times and owners."""
+        ...
+
+    async def fork(self) -> Sandbox:
+        """Return an independent sandbox with the same files (workspace, /tmp, home). Process memory isn't forked."""
+        ...
+
+    async def submission(self, editable: Sequence[str], max_bytes: int = 1_048_576) -> Submission:
+        """Kill what is alive and take out the changes: plain files whose path matches an `editable` pattern (fnmatch).
+
+        Every other change against the base is listed in `refused` with the reason: links, hard links, devices, FIFOs,
+        mode tricks (setuid, setgid), not editable, too large, name not UTF-8.
+        """
+        ...
+
+    async def destroy(self) -> None:
+        """Kill what is alive and remove everything. May be called twice."""
+        ...
+
+
+class SandboxBackend(Protocol):
+    """Creates sandboxes. One instance serves a whole run and owns a state directory on disk."""
+
+    def probe(self) -> Capabilities:
+        """Run a sandbox and say what this backend guarantees here. Never raises for a machine that lacks something."""
+        ...
+
+    async def create(self, spec: SandboxSpec) -> Sandbox:
+        """Create a sandbox.
+
+        Raises:
+            SandboxUnavailable: the machine can't run this backend. SandboxLost: creation failed this time.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Destroy every sandbox and stop the launcher. May be called twice."""
+        ...
