@@ -153,7 +153,7 @@ def bracket_tax(income: int, brackets: list) -> int:
     cases=lambda rng: ("".join(rng.choice("0123456789") for _ in range(rng.randint(0, 6))),),
 )
 def luhn_check_digit(digits: str) -> int:
-    """Luhn check digit: 1st, 3rd.. from right doubled (less 9 if over 9)."""
+    """Luhn check digit: 1st, 3rd.. from right doubled (over 9: -9)."""
     total = 0
     for index, letter in enumerate(reversed(digits)):
         digit = int(letter)
