@@ -88,6 +88,7 @@ class Observation:
     exit_code: int | None = None  # None: no process ran
     duration_s: float = 0.0
     omitted_bytes: int = 0
+    bad_calls: tuple[str, ...] = ()  # kinds of the invalid calls in the action that this answers, such as "malformed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

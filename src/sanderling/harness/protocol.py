@@ -8,11 +8,21 @@ decodes what the policy wrote, for reading only.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 from sanderling.harness.tokenizer import Tokenizer
 from sanderling.sandbox.protocol import Sandbox
 from sanderling.types import Int32Array, ObservationSource, StopReason, Task
+
+
+class BadCall(StrEnum):
+    """What is wrong with a call that was not dispatched."""
+
+    MALFORMED = "malformed"  # the text can't be parsed, or was cut in the middle
+    UNKNOWN = "unknown"  # no such tool
+    WRONG_TYPE = "wrong_type"  # an argument isn't of its type
+    OVERSIZED = "oversized"  # larger than the protocol allows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +32,7 @@ class Reply:
     text: str
     source: ObservationSource = "tool"
     stop: StopReason | None = None  # SUBMITTED or GAVE_UP: the episode ends with this action
-    malformed: bool = False  # the action was no valid call; nothing was dispatched
+    bad_calls: tuple[BadCall, ...] = ()  # one for each invalid call in the action; none of these was dispatched
     exit_code: int | None = None
     duration_s: float = 0.0
     omitted_bytes: int = 0

@@ -1,0 +1,213 @@
+"""A line editor: the smallest tool protocol with which a policy can find and fix a bug.
+
+    list                 names of the files
+    show [FILE]          a file with line numbers (and make it the current one)
+    set LINE | TEXT      replace a line of the current file; the line's indentation stays
+    test                 run the visible tests
+    undo                 take the last `set` back
+    submit               end the episode and hand the change in
+
+One call per line; an action of several lines is several calls, answered in order as "[1] ...", "[2] ...". A call that
+can't be parsed is answered with what is wrong, and nothing is dispatched for it. Whole lines are replaced, because copying
+a line with a change is the first edit that a small policy learns; replacing a substring is much harder for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from sanderling.errors import UnsafePath
+from sanderling.harness.codec import PlainCodec
+from sanderling.harness.protocol import BadCall, Codec, Conversation, Reply
+from sanderling.harness.tokenizer import Tokenizer
+from sanderling.sandbox.protocol import Command, Sandbox
+from sanderling.types import StopReason, Task
+
+MAX_CALL_BYTES = 4096
+MAX_CALLS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One parsed call."""
+
+    name: str
+    line: int | None = None
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallError:
+    """Why a call could not be parsed, in words for the policy."""
+
+    kind: BadCall
+    message: str
+
+
+def parse_call(text: str) -> Call | CallError:
+    """Parse one line of an action, exactly: no guessing at what was meant."""
+    size = len(text.encode("utf-8", "replace"))
+    if size > MAX_CALL_BYTES:
+        return CallError(kind=BadCall.OVERSIZED, message=f"call of {size} bytes, at most {MAX_CALL_BYTES}")
+    name, _, rest = text.strip().partition(" ")
+    rest = rest.strip()
+    if name in ("list", "test", "undo", "submit"):
+        if rest:
+            return CallError(kind=BadCall.MALFORMED, message=f"{name} takes nothing")
+        return Call(name=name)
+    if name == "show":
+        return Call(name="show", text=rest)
+    if name == "set":
+        return _parse_set(rest)
+    return CallError(kind=BadCall.UNKNOWN, message="use list, show, set, test, undo, submit")
+
+
+def _parse_set(rest: str) -> Call | CallError:
+    number, bar, new = rest.partition("|")
+    number, new = number.strip(), new.strip()
+    if not bar or not new:
+        return CallError(kind=BadCall.MALFORMED, message="use set LINE | TEXT")
+    if not (number.isascii() and number.isdigit()) or int(number[:9]) < 1:
+        return CallError(kind=BadCall.WRONG_TYPE, message=f"{number[:20]!r} is no line number")
+    return Call(name="set", line=int(number[:9]), text=new)
+
+
+def number_lines(source: str) -> str:
+    """Return the source with line numbers, as `show` prints it."""
+    return "\n".join(f"{number} {line}" for number, line in enumerate(source.splitlines(), 1))
+
+
+class LineEditHarness:
+    """Implements `harness.protocol.Harness`: the line editor over one workspace.
+
+    Args:
+        file: the file that is current at the start; the prompt shows it.
+        test_argv: the command of the visible tests, run in the workspace.
+    """
+
+    def __init__(self, *, file: str, test_argv: tuple[str, ...]) -> None:
+        self.file = file
+        self.test_argv = test_argv
+
+    def prompt(self, task: Task) -> str:
+        source = task.base[self.file].decode("utf-8", "replace")
+        return f"{task.prompt}\n{number_lines(source)}\n"
+
+    def start(self, task: Task, sandbox: Sandbox) -> Conversation:
+        return LineEditConversation(self, sandbox)
+
+    def codec(self, tokenizer: Tokenizer) -> Codec:
+        return PlainCodec(tokenizer)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Edit:
+    file: str
+    before: bytes
+
+
+class LineEditConversation:
+    """One episode of the line editor: the current file and the undo stack."""
+
+    def __init__(self, harness: LineEditHarness, sandbox: Sandbox) -> None:
+        self._harness = harness
+        self._sandbox = sandbox
+        self._current = harness.file
+        self._edits: list[_Edit] = []
+        self._tools: dict[str, Callable[[Call], Awaitable[Reply]]] = {
+            "list": self._list,
+            "show": self._show,
+            "set": self._set,
+            "test": self._test,
+            "undo": self._undo,
+            "submit": self._submit,
+        }
+
+    async def act(self, text: str) -> Reply:
+        lines = [line for line in text.split("\n") if line.strip()]
+        if not lines:
+            return _refusal(CallError(kind=BadCall.MALFORMED, message="empty call"))
+        if len(lines) == 1:
+            return await self._call(lines[0])
+        replies: list[Reply] = []
+        for line in lines[:MAX_CALLS]:
+            replies.append(await self._call(line))
+            if replies[-1].stop is not None:
+                break
+        if len(lines) > MAX_CALLS and replies[-1].stop is None:
+            message = f"{len(lines)} calls in one action, at most {MAX_CALLS}; the rest was not run"
+            replies.append(_refusal(CallError(kind=BadCall.OVERSIZED, message=message)))
+        return _merge(replies)
+
+    async def _call(self, line: str) -> Reply:
+        call = parse_call(line)
+        if isinstance(call, CallError):
+            return _refusal(call)
+        try:
+            return await self._tools[call.name](call)
+        except UnsafePath as error:
+            return Reply(text=f"error: {error}"[:200])
+
+    async def _list(self, call: Call) -> Reply:
+        return Reply(text="\n".join(await self._sandbox.list_files()) or "no files")
+
+    async def _show(self, call: Call) -> Reply:
+        name = call.text or self._current
+        source = (await self._sandbox.read_file(name)).decode("utf-8", "replace")
+        self._current = name
+        return Reply(text=number_lines(source))
+
+    async def _set(self, call: Call) -> Reply:
+        before = await self._sandbox.read_file(self._current)
+        lines = before.decode("utf-8", "replace").splitlines()
+        assert call.line is not None
+        if call.line > len(lines):
+            return Reply(text=f"error: no line {call.line}, the file has {len(lines)}")
+        old = lines[call.line - 1]
+        lines[call.line - 1] = old[: len(old) - len(old.lstrip())] + call.text
+        await self._sandbox.write_file(self._current, ("\n".join(lines) + "\n").encode())
+        self._edits.append(_Edit(file=self._current, before=before))
+        return Reply(text="ok")
+
+    async def _undo(self, call: Call) -> Reply:
+        if not self._edits:
+            return Reply(text="error: nothing to undo")
+        edit = self._edits.pop()
+        await self._sandbox.write_file(edit.file, edit.before)
+        return Reply(text="ok")
+
+    async def _test(self, call: Call) -> Reply:
+        result = await self._sandbox.exec(Command(argv=self._harness.test_argv))
+        text = result.stdout.decode("utf-8", "replace").strip()
+        if result.timed_out:
+            text = f"{text}\ntimeout".strip()
+        return Reply(
+            text=text or f"exit code {result.exit_code}",
+            source="tests",
+            exit_code=result.exit_code,
+            duration_s=result.duration_s,
+            omitted_bytes=result.omitted_bytes,
+            commands=1,
+        )
+
+    async def _submit(self, call: Call) -> Reply:
+        return Reply(text="", stop=StopReason.SUBMITTED)
+
+
+def _refusal(error: CallError) -> Reply:
+    return Reply(text=f"error: {error.message}", source="system", bad_calls=(error.kind,))
+
+
+def _merge(replies: list[Reply]) -> Reply:
+    """Join the replies to the calls of one action, in order, each bound to its call by number."""
+    return Reply(
+        text="\n".join(f"[{number}] {reply.text}" for number, reply in enumerate(replies, 1)),
+        source="tests" if any(reply.source == "tests" for reply in replies) else "tool",
+        stop=replies[-1].stop,
+        bad_calls=tuple(kind for reply in replies for kind in reply.bad_calls),
+        exit_code=next((reply.exit_code for reply in reversed(replies) if reply.exit_code is not None), None),
+        duration_s=sum(reply.duration_s for reply in replies),
+        omitted_bytes=sum(reply.omitted_bytes for reply in replies),
+        commands=sum(reply.commands for reply in replies),
+    )
