@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -56,6 +56,19 @@ class Engine(Protocol):
 
         Raises:
             EngineError: the sampler failed; nothing of this request may be used.
+        """
+        ...
+
+    async def generate_many(self, requests: Sequence[SampleRequest]) -> list[Action]:
+        """Sample one action for each request, in the given order, as one unit.
+
+        The whole list enters the queue at once, so on an otherwise idle engine the make-up of every batch depends on the
+        list alone: the same calls under the same weights give bit-identical actions run after run. Deterministic
+        synchronous training uses it.
+
+        Raises:
+            EngineError: at least one request failed. The others were still carried out, but their actions are lost; a
+                caller that wants them repeats the list with `generate`, one by one.
         """
         ...
 
