@@ -32,7 +32,9 @@ class PlainCodec:
         self._opening = [act] if act is not None else tokenizer.encode(_OPENING_TEXT)
         stop = end if end is not None else tokenizer.eos_id
         if stop is None:
-            raise ModelError(f"the tokenizer has neither {END} nor an eos token: an action of this policy could never end")
+            raise ModelError(
+                f"the tokenizer has neither {END} nor an eos token: an action of this policy could never end"
+            )
         self._stop = stop
 
     @property

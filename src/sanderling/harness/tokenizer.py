@@ -43,7 +43,9 @@ class FastTokenizer:
 
         file = folder / "tokenizer.json"
         if not file.is_file():
-            raise ModelError(f"no tokenizer.json in {folder}; a model folder needs config.json, weights and tokenizer.json")
+            raise ModelError(
+                f"no tokenizer.json in {folder}; a model folder needs config.json, weights and tokenizer.json"
+            )
         try:
             self._tokenizer = RustTokenizer.from_file(str(file))
         except Exception as error:  # the Rust side raises a bare Exception

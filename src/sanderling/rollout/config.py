@@ -1,0 +1,81 @@
+"""Settings of the rollout stage. Each acts or the run refuses to start."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class LimitOverrides(BaseModel):
+    """Limits that replace those of the tasks; None keeps the task's own. Units are in the names."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    command_s: float | None = Field(None, gt=0)
+    command_cpu_s: float | None = Field(None, gt=0)
+    model_call_s: float | None = Field(None, gt=0)
+    episode_s: float | None = Field(None, gt=0)
+    grading_s: float | None = Field(None, gt=0)
+    output_bytes: int | None = Field(None, ge=1024)
+    disk_mb: int | None = Field(None, ge=1)
+    memory_mb: int | None = Field(None, ge=16)
+    processes: int | None = Field(None, ge=1)
+    max_turns: int | None = Field(None, ge=1)
+    max_context_tokens: int | None = Field(None, ge=16)
+    max_action_tokens: int | None = Field(None, ge=1)
+    max_bad_calls: int | None = Field(None, ge=1)
+
+    def as_overrides(self) -> dict[str, float | int]:
+        return {key: value for key, value in self.model_dump().items() if value is not None}
+
+
+class SamplingConfig(BaseModel):
+    """How actions are drawn while training."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    temperature: float = Field(
+        1.0, ge=0.0, description="0 is greedy; anything but 1 trains another policy than it samples"
+    )
+    top_p: float = Field(1.0, gt=0.0, le=1.0, description="below 1 the sampler's mass differs from the trainer's")
+    allow_mismatch: bool = Field(
+        False, description="go on although the start-up check finds that sampler and trainer mean different things"
+    )
+
+
+class RolloutConfig(BaseModel):
+    """How many episodes run, when, and what becomes of those that do not end by themselves."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    groups_per_step: int = Field(8, ge=1, description="tasks per optimiser step")
+    group_size: int = Field(8, ge=1, description="episodes per task")
+    max_staleness: int = Field(
+        0, ge=0, description="optimiser updates that a trained token may be behind; 0 is synchronous training"
+    )
+    schedule: Literal["auto", "lockstep", "continuous"] = Field(
+        "auto",
+        description="lockstep: turns of all episodes are sampled together, which makes a run repeatable to the bit; "
+        "continuous: every episode goes at its own pace; auto: lockstep when max_staleness is 0",
+    )
+    retries: int = Field(2, ge=0, description="further attempts for an episode that failed through our fault")
+    truncated_reward: Literal["grade", "zero"] = Field(
+        "zero", description="an episode cut by a turn or token limit: grade the state left behind, or pay nothing"
+    )
+    truncated_gradient: Literal["train", "mask"] = Field(
+        "train", description="whether the tokens of an episode cut by a turn or token limit are trained"
+    )
+
+    @model_validator(mode="after")
+    def _lockstep_is_synchronous(self) -> RolloutConfig:
+        if self.schedule == "lockstep" and self.max_staleness > 0:
+            raise ValueError(
+                f"schedule = 'lockstep' with max_staleness = {self.max_staleness}: lockstep waits for all episodes of a "
+                "step, so nothing could ever be stale; set max_staleness = 0 or schedule = 'continuous'"
+            )
+        return self
+
+    @property
+    def lockstep(self) -> bool:
+        return self.schedule == "lockstep" or (self.schedule == "auto" and self.max_staleness == 0)

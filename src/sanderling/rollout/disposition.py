@@ -1,0 +1,45 @@
+"""What becomes of a trajectory, decided from its end before any statistic is computed.
+
+    stop                                  membership   reward            gradient
+    submitted                             member       verdict           full
+    gave up, format error, broken world   member       0                 full
+    timeout                               member       0 or the grade    full
+    turn limit, token limits              member       0 or the grade    full or none (a setting)
+    infrastructure, ungraded              excluded     unknown           none
+
+The three columns are separate because they answer separate questions: a lost sandbox says nothing about the policy, while
+an episode that ran out of turns does, even where its own tokens are not trained.
+"""
+
+from __future__ import annotations
+
+from sanderling.rollout.config import RolloutConfig
+from sanderling.types import Disposition, Graded, Gradient, Membership, StopReason, Trajectory, Verdict
+
+_CUT = (StopReason.MAX_TURNS, StopReason.MAX_TOKENS, StopReason.MAX_ACTION_TOKENS)
+
+
+def needs_grading(stop: StopReason, config: RolloutConfig) -> bool:
+    """Return whether the state that the episode left behind is to be judged."""
+    return stop is StopReason.SUBMITTED or (stop.truncated and config.truncated_reward == "grade")
+
+
+def dispose(trajectory: Trajectory, verdict: Verdict, config: RolloutConfig) -> Disposition:
+    """Decide membership, reward and gradient of one trajectory."""
+    stop = trajectory.stop
+    match verdict:
+        case Graded(reward=reward) if not stop.infrastructure:
+            masked = stop in _CUT and config.truncated_gradient == "mask"
+            return Disposition(
+                membership=Membership.MEMBER,
+                reward=reward,
+                gradient=Gradient.NONE if masked else Gradient.FULL,
+                reason=stop.value,
+            )
+        case _:
+            return Disposition(
+                membership=Membership.EXCLUDED,
+                reward=None,
+                gradient=Gradient.NONE,
+                reason=stop.value if stop.infrastructure else "ungraded",
+            )

@@ -1,0 +1,258 @@
+"""One episode: ask, append, act, encode once, append; until a stop. Then take the change out and let it be judged."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from sanderling.engine.protocol import Engine, SampleRequest, SamplingParams
+from sanderling.environment import Environment
+from sanderling.errors import EngineError, SandboxBroken, SandboxError
+from sanderling.harness.protocol import Codec, Conversation, Reply
+from sanderling.rollout.checks import check_contexts
+from sanderling.rollout.seeds import derive
+from sanderling.sandbox.protocol import Command, Sandbox, SandboxBackend
+from sanderling.types import (
+    Action,
+    Int32Array,
+    Limits,
+    Observation,
+    StopReason,
+    Submission,
+    Task,
+    Timing,
+    Trajectory,
+    Turn,
+    Usage,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Which episode to run: the task, its place in the group, and the seed of its actions."""
+
+    task: Task
+    group_id: str
+    index: int
+    attempt: int
+    seed: int
+
+    @property
+    def trajectory_id(self) -> str:
+        return f"{self.group_id}/{self.index}.{self.attempt}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """The parts that all episodes of a run share."""
+
+    environment: Environment
+    backend: SandboxBackend
+    engine: Engine
+    codec: Codec
+    sampling: SamplingParams
+    isolation: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Episode:
+    """What an episode leaves behind. `submission` is None where there is nothing to judge."""
+
+    trajectory: Trajectory
+    submission: Submission | None
+
+
+class _Stopped(Exception):
+    """Ends the loop from inside; never leaves this module."""
+
+    def __init__(self, stop: StopReason, detail: str = "") -> None:
+        super().__init__(detail)
+        self.stop = stop
+        self.detail = detail
+
+
+class _Recorder:
+    """The growing record of one episode."""
+
+    def __init__(self, prompt_ids: Int32Array) -> None:
+        self.prompt_ids = prompt_ids
+        self.turns: list[Turn] = []
+        self.pieces: list[Int32Array] = [prompt_ids]
+        self.sent: list[int] = []  # length of each context that went to the engine
+        self.length = len(prompt_ids)
+        self.bad_in_a_row = 0
+        self.commands = 0
+        self.sandbox_s = self.sample_s = self.tools_s = 0.0
+
+    def context(self) -> Int32Array:
+        if len(self.pieces) > 1:
+            self.pieces = [np.concatenate(self.pieces)]
+        return self.pieces[0]
+
+    def append(self, turn: Turn, bad: bool) -> None:
+        self.turns.append(turn)
+        self.pieces += [turn.action.token_ids, turn.observation.token_ids]
+        self.length += len(turn.action.token_ids) + len(turn.observation.token_ids)
+        self.bad_in_a_row = self.bad_in_a_row + 1 if bad else 0
+
+    def usage(self) -> Usage:
+        return Usage(
+            sampled_tokens=sum(len(turn.action.token_ids) for turn in self.turns),
+            observation_tokens=sum(len(turn.observation.token_ids) for turn in self.turns),
+            commands=self.commands,
+            bad_calls=sum(len(turn.observation.bad_calls) for turn in self.turns),
+        )
+
+
+async def run_episode(plan: Plan, stage: Stage, *, take_submission: frozenset[StopReason]) -> Episode:
+    """Run one episode to its end; every failure but cancellation becomes a stop reason of the record.
+
+    `take_submission` names the stops after which the change is taken out of the sandbox for judging.
+    """
+    started = time.monotonic()
+    record = _Recorder(stage.codec.encode_prompt(stage.environment.harness.prompt(plan.task)))
+    sandbox: Sandbox | None = None
+    submission: Submission | None = None
+    stop, detail = StopReason.CANCELLED, ""
+    try:
+        sandbox = await _open_sandbox(plan.task, stage, record)
+        try:
+            async with asyncio.timeout(plan.task.limits.episode_s):
+                await _turns(plan, stage, sandbox, record)
+        except TimeoutError:
+            stop, detail = StopReason.TIMEOUT, f"episode longer than {plan.task.limits.episode_s} s"
+        except _Stopped as end:
+            stop, detail = end.stop, end.detail
+        if stop in take_submission:
+            submission = await sandbox.submission(plan.task.editable)
+    except _Stopped as end:
+        stop, detail = end.stop, end.detail
+    except SandboxBroken as error:
+        stop, detail = StopReason.SANDBOX_BROKEN, str(error)
+    except SandboxError as error:
+        stop, detail = StopReason.SANDBOX_LOST, str(error)
+    finally:
+        stage.engine.end_session(plan.trajectory_id)
+        if sandbox is not None:
+            await asyncio.shield(sandbox.destroy())
+    trajectory = _finish(plan, stage, record, stop, detail)
+    check_contexts(trajectory, record.sent)
+    timing = replace(trajectory.timing, total_s=time.monotonic() - started)
+    return Episode(trajectory=replace(trajectory, timing=timing), submission=submission)
+
+
+async def _turns(plan: Plan, stage: Stage, sandbox: Sandbox, record: _Recorder) -> None:
+    """The loop. It ends by raising `_Stopped`."""
+    conversation = stage.environment.harness.start(plan.task, sandbox)
+    limits = plan.task.limits
+    while True:
+        if len(record.turns) >= limits.max_turns:
+            raise _Stopped(StopReason.MAX_TURNS)
+        state_key = await sandbox.state_key()
+        action = await _sample(plan, stage, record, limits)
+        if action.finish_reason == "length":
+            record.append(Turn(action=action, observation=_nothing(), state_key=state_key), bad=False)
+            full = record.length >= limits.max_context_tokens
+            raise _Stopped(StopReason.MAX_TOKENS if full else StopReason.MAX_ACTION_TOKENS)
+        reply = await _act(conversation, action, record)
+        ended = reply.stop is not None
+        ids = _nothing().token_ids if ended else stage.codec.encode_observation(reply.text, action.finish_reason)
+        observation = Observation(
+            token_ids=ids,
+            text=reply.text,
+            source=reply.source,
+            exit_code=reply.exit_code,
+            duration_s=reply.duration_s,
+            omitted_bytes=reply.omitted_bytes,
+            bad_calls=tuple(kind.value for kind in reply.bad_calls),
+        )
+        record.append(Turn(action=action, observation=observation, state_key=state_key), bad=bool(reply.bad_calls))
+        if reply.stop is not None:
+            raise _Stopped(reply.stop)
+        if record.bad_in_a_row >= limits.max_bad_calls:
+            raise _Stopped(StopReason.FORMAT_ERROR, f"{record.bad_in_a_row} invalid calls in a row")
+
+
+async def _sample(plan: Plan, stage: Stage, record: _Recorder, limits: Limits) -> Action:
+    """Ask the engine for one action and decode its text; a hung or broken engine is our failure."""
+    room = limits.max_context_tokens - record.length
+    if room <= 0:
+        raise _Stopped(StopReason.MAX_TOKENS)
+    request = SampleRequest(
+        session=plan.trajectory_id,
+        context_ids=record.context(),
+        params=replace(
+            stage.sampling,
+            max_tokens=min(room, limits.max_action_tokens),
+            stop_token_ids=stage.codec.stop_token_ids,
+        ),
+        seed=derive(plan.seed, len(record.turns)),
+    )
+    record.sent.append(len(request.context_ids))
+    began = time.monotonic()
+    call = asyncio.ensure_future(stage.engine.generate(request))
+    try:
+        done, _ = await asyncio.wait({call}, timeout=limits.model_call_s)
+    except asyncio.CancelledError:
+        call.cancel()
+        raise
+    record.sample_s += time.monotonic() - began
+    if not done:
+        call.cancel()
+        raise _Stopped(StopReason.ENGINE_ERROR, f"no answer from the engine within {limits.model_call_s} s")
+    try:
+        action = call.result()
+    except EngineError as error:
+        raise _Stopped(StopReason.ENGINE_ERROR, str(error)) from error
+    return replace(action, text=stage.codec.decode_action(action.token_ids))
+
+
+async def _act(conversation: Conversation, action: Action, record: _Recorder) -> Reply:
+    began = time.monotonic()
+    reply = await conversation.act(action.text)
+    record.tools_s += time.monotonic() - began
+    record.commands += reply.commands
+    return reply
+
+
+async def _open_sandbox(task: Task, stage: Stage, record: _Recorder) -> Sandbox:
+    began = time.monotonic()
+    try:
+        async with asyncio.timeout(task.limits.sandbox_create_s):
+            sandbox = await stage.backend.create(stage.environment.sandbox_spec(task))
+    except TimeoutError as error:
+        raise _Stopped(StopReason.SANDBOX_LOST, f"not created within {task.limits.sandbox_create_s} s") from error
+    try:
+        for argv in task.setup:
+            result = await sandbox.exec(Command(argv=argv, timeout_s=task.limits.setup_s))
+            if result.exit_code != 0:
+                tail = result.stderr.decode("utf-8", "replace")[-200:]
+                raise _Stopped(StopReason.SANDBOX_LOST, f"setup {argv} failed with {result.exit_code}: {tail}")
+    except BaseException:
+        await asyncio.shield(sandbox.destroy())
+        raise
+    record.sandbox_s += time.monotonic() - began
+    return sandbox
+
+
+def _finish(plan: Plan, stage: Stage, record: _Recorder, stop: StopReason, detail: str) -> Trajectory:
+    return Trajectory(
+        id=plan.trajectory_id,
+        task_id=plan.task.id,
+        group_id=plan.group_id,
+        attempt=plan.attempt,
+        prompt_ids=record.prompt_ids,
+        turns=tuple(record.turns),
+        stop=stop,
+        detail=detail[:500],
+        isolation=stage.isolation,
+        usage=record.usage(),
+        timing=Timing(sandbox_s=record.sandbox_s, sample_s=record.sample_s, tools_s=record.tools_s),
+    )
+
+
+def _nothing() -> Observation:
+    return Observation(token_ids=np.empty(0, dtype=np.int32), text="")

@@ -1,0 +1,86 @@
+"""From a plan to a member of a group: run, judge, retry what failed through our fault, decide what becomes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from sanderling.errors import InvariantViolation, SandboxError, VerifierError
+from sanderling.rollout.checks import check_paid
+from sanderling.rollout.config import RolloutConfig
+from sanderling.rollout.disposition import dispose, needs_grading
+from sanderling.rollout.episode import Episode, Plan, Stage, run_episode
+from sanderling.rollout.ledger import Ledger
+from sanderling.rollout.lockstep import LockstepEngine
+from sanderling.rollout.seeds import derive
+from sanderling.types import Graded, Member, StopReason, Submission, Task, Trajectory, Ungraded, Verdict
+
+
+async def run_member(
+    plan: Plan, stage: Stage, config: RolloutConfig, ledger: Ledger, on_dropped: Callable[[Member], None]
+) -> Member:
+    """Run one place of a group until it is graded or its retries are used up; return the last attempt.
+
+    `on_dropped` gets every earlier attempt, so that nothing that ran is lost.
+    """
+    while True:
+        member = await _attempt(plan, stage, config, ledger)
+        if not isinstance(member.verdict, Ungraded) or plan.attempt >= config.retries:
+            return member
+        on_dropped(member)
+        ledger.retried += 1
+        plan = replace(plan, attempt=plan.attempt + 1)
+
+
+async def _attempt(plan: Plan, stage: Stage, config: RolloutConfig, ledger: Ledger) -> Member:
+    ledger.start()
+    if isinstance(stage.engine, LockstepEngine):
+        stage.engine.join(plan.trajectory_id)
+    try:
+        try:
+            episode = await run_episode(plan, stage, take_submission=_judged_stops(config))
+        finally:
+            if isinstance(stage.engine, LockstepEngine):
+                stage.engine.leave(plan.trajectory_id)
+        began = time.monotonic()
+        trajectory, verdict = await judge(episode, plan, stage, config)
+    except BaseException:
+        ledger.abandon()
+        raise
+    grade_s = time.monotonic() - began
+    trajectory = replace(trajectory, timing=replace(trajectory.timing, grade_s=grade_s))
+    member = Member(trajectory=trajectory, verdict=verdict, disposition=dispose(trajectory, verdict, config))
+    ledger.finish(member)
+    return member
+
+
+async def judge(episode: Episode, plan: Plan, stage: Stage, config: RolloutConfig) -> tuple[Trajectory, Verdict]:
+    """Return the verdict on an episode, and its record with the stop reason that the verdict implies."""
+    trajectory = episode.trajectory
+    if trajectory.stop.infrastructure:
+        phase = "sampling" if trajectory.stop is StopReason.ENGINE_ERROR else "sandbox"
+        return trajectory, Ungraded(cause=trajectory.detail or trajectory.stop.value, phase=phase)
+    if episode.submission is None or not needs_grading(trajectory.stop, config):
+        return trajectory, Graded(reward=0.0)
+    seed = derive(plan.seed, "grading", plan.trajectory_id)
+    try:
+        verdict = await _grade(stage, plan.task, episode.submission, seed)
+        check_paid(trajectory, verdict)
+    except (VerifierError, SandboxError, TimeoutError) as error:
+        cause = str(error) or f"no verdict within {plan.task.limits.grading_s} s"
+        failed = replace(trajectory, stop=StopReason.VERIFIER_ERROR, detail=cause[:500])
+        return failed, Ungraded(cause=cause, phase="grading")
+    except InvariantViolation:
+        raise
+    return trajectory, verdict
+
+
+async def _grade(stage: Stage, task: Task, submission: Submission, seed: int) -> Graded:
+    async with asyncio.timeout(task.limits.grading_s):
+        return await stage.environment.verifier.grade(task, submission, stage.backend, seed)
+
+
+def _judged_stops(config: RolloutConfig) -> frozenset[StopReason]:
+    return frozenset(stop for stop in StopReason if needs_grading(stop, config))

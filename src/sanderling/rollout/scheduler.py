@@ -1,0 +1,174 @@
+"""Which episodes run when. Synchronous training is asynchronous training with a staleness bound of 0, through this code.
+
+Groups are admitted in the order of the data and handed to the trainer in that order, so slow tasks keep their share and
+nothing is discarded. A group may start only while
+
+    admitted < (max_staleness + version + 1) * groups_per_step           (admission control, arXiv 2505.24298, section 4)
+
+holds; the batch it belongs to is then trained at most `max_staleness` updates after its first token was sampled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+from sanderling.environment import Environment
+from sanderling.errors import ConfigError
+from sanderling.rollout.config import LimitOverrides, RolloutConfig
+from sanderling.rollout.episode import Plan, Stage
+from sanderling.rollout.ledger import Ledger
+from sanderling.rollout.lockstep import LockstepEngine
+from sanderling.rollout.member import run_member
+from sanderling.rollout.seeds import derive
+from sanderling.types import Group, Member, Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskStream:
+    """The endless, reproducible order of training tasks: each epoch is its own shuffle of the whole split."""
+
+    environment: Environment
+    split: str
+    seed: int
+    overrides: LimitOverrides
+
+    def task(self, position: int) -> Task:
+        """Return the task at a position of the stream, counted over all epochs.
+
+        Raises:
+            ConfigError: the split holds no task.
+        """
+        ids = list(self.environment.tasks.ids(self.split))
+        if not ids:
+            raise ConfigError(f"environment {self.environment.name!r} has no task in split {self.split!r}")
+        epoch, index = divmod(position, len(ids))
+        Random(derive(self.seed, "order", epoch)).shuffle(ids)
+        return with_limits(self.environment.tasks.get(ids[index]), self.overrides)
+
+
+def with_limits(task: Task, overrides: LimitOverrides) -> Task:
+    """Return the task with the run's limits in place of its own."""
+    values: dict[str, Any] = overrides.as_overrides()
+    return replace(task, limits=replace(task.limits, **values)) if values else task
+
+
+def start_group(
+    plan: Plan, size: int, stage: Stage, config: RolloutConfig, ledger: Ledger, on_dropped: Callable[[Member], None]
+) -> asyncio.Task[Group]:
+    """Start `size` siblings of one task at once; `plan` is the first one, the others differ in index and seed."""
+    plans = [replace(plan, index=index, seed=derive(plan.seed, index)) for index in range(size)]
+    if isinstance(stage.engine, LockstepEngine):
+        # Before any of them runs: a round must not start while a sibling has not been heard of.
+        for sibling in plans:
+            stage.engine.join(sibling.trajectory_id)
+
+    async def run() -> Group:
+        async with asyncio.TaskGroup() as siblings:
+            running = [siblings.create_task(run_member(p, stage, config, ledger, on_dropped)) for p in plans]
+        return Group(id=plan.group_id, task_id=plan.task.id, members=tuple(task.result() for task in running))
+
+    return asyncio.get_running_loop().create_task(run())
+
+
+class Scheduler:
+    """Keeps as many groups running as the staleness bound admits, and hands them over in order."""
+
+    def __init__(self, stream: TaskStream, stage: Stage, config: RolloutConfig, *, position: int = 0) -> None:
+        """`position` is the number of groups already trained, from a checkpoint."""
+        self.stream = stream
+        self.stage = stage
+        self.config = config
+        self.ledger = Ledger()
+        self.position = position  # groups handed over
+        self._admitted = position
+        self._version = position // config.groups_per_step
+        self._running: dict[int, asyncio.Task[Group]] = {}
+        self._dropped: list[Member] = []
+
+    @property
+    def capacity(self) -> int:
+        """Groups that may start now."""
+        bound = (self.config.max_staleness + self._version + 1) * self.config.groups_per_step
+        return max(0, bound - self._admitted)
+
+    async def next_groups(self) -> tuple[list[Group], list[Member]]:
+        """Return the next `groups_per_step` groups in order, and every attempt that was dropped meanwhile."""
+        self._admit()
+        wanted = range(self.position, self.position + self.config.groups_per_step)
+        try:
+            groups = [await self._running[number] for number in wanted]
+        except BaseException:
+            await self.close()
+            raise
+        for number in wanted:
+            del self._running[number]
+        self.position += len(groups)
+        dropped, self._dropped = self._dropped, []
+        return groups, dropped
+
+    def advance(self, version: int) -> None:
+        """Tell the scheduler that the engine samples with a new version; more groups may start now."""
+        self._version = version
+        if self.config.max_staleness > 0:
+            self._admit()
+
+    async def close(self) -> None:
+        """Cancel what runs and wait until it is gone."""
+        await _cancel(list(self._running.values()))
+        self._running = {}
+
+    def _admit(self) -> None:
+        for _ in range(self.capacity):
+            number = self._admitted
+            plan = Plan(
+                task=self.stream.task(number),
+                group_id=f"train-{number:07d}",
+                index=0,
+                attempt=0,
+                seed=derive(self.stream.seed, "group", number),
+            )
+            self._running[number] = start_group(
+                plan, self.config.group_size, self.stage, self.config, self.ledger, self._dropped.append
+            )
+            self._admitted += 1
+
+
+async def run_evaluation(
+    tasks: Sequence[Task], samples: int, stage: Stage, config: RolloutConfig, *, seed: int, concurrency: int
+) -> tuple[list[Group], Ledger]:
+    """Run `samples` episodes of each task outside training, at most `concurrency` episodes at once; groups in task order.
+
+    In lockstep the tasks are run in blocks of `concurrency` episodes, so that an evaluation repeats to the bit as well.
+    """
+    ledger = Ledger()
+    groups: list[Group] = []
+    block = max(1, concurrency // samples)
+    for start in range(0, len(tasks), block):
+        running = [
+            start_group(_evaluation_plan(task, start + k, seed), samples, stage, config, ledger, _ignore)
+            for k, task in enumerate(tasks[start : start + block])
+        ]
+        try:
+            groups += [await task for task in running]
+        except BaseException:
+            await _cancel(running)
+            raise
+    return groups, ledger
+
+
+def _evaluation_plan(task: Task, number: int, seed: int) -> Plan:
+    return Plan(task=task, group_id=f"eval-{number:05d}", index=0, attempt=0, seed=derive(seed, "evaluation", number))
+
+
+async def _cancel(tasks: Sequence[asyncio.Task[Group]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _ignore(member: Member) -> None:
+    """Evaluation keeps the last attempt only; earlier ones were lost through our fault and are counted in the ledger."""
