@@ -14,8 +14,8 @@ class SamplingParams:
     """How the next token is drawn.
 
     The distribution is softmax(logits / temperature) cut to the smallest set of tokens whose mass reaches `top_p` and
-    renormalised; `Action.rollout_logprobs` are those of that distribution. temperature 0 is greedy (log-probabilities are
-    then those at temperature 1).
+    renormalised; `Action.rollout_logprobs` are those of that distribution. temperature 0 is greedy (log-probabilities
+    are then those at temperature 1, uncut).
     """
 
     temperature: float = 1.0
@@ -28,10 +28,10 @@ class SamplingParams:
 class SampleRequest:
     """One action to sample.
 
-    `session` names the episode: an engine may keep the KV cache of a session between its turns, because the context of a
-    later turn always begins with the context and the action of the earlier one. Drawing is a function of `seed` and the
-    token's position in the action only, so the same weights give the same action whatever else is in the batch (up to
-    float error).
+    `session` names the episode: an engine may keep the KV cache of a session between its turns, because the context of
+    a later turn always begins with the context and the action of the earlier one. Drawing is a function of `seed` and
+    the token's position in the action only, so the same weights give the same action whatever else is in the batch (up
+    to float error).
     """
 
     session: str
@@ -50,9 +50,9 @@ class Engine(Protocol):
     def policy_version(self) -> int: ...
 
     async def generate(self, request: SampleRequest) -> Action:
-        """Sample one action; many calls at once are batched continuously. `Action.text` is left empty: the harness decodes.
+        """Sample one action; many calls at once are batched continuously.
 
-        Cancelling the call frees its place in the batch.
+        `Action.text` is left empty: the harness decodes. Cancelling the call frees its place in the batch.
 
         Raises:
             EngineError: the sampler failed; nothing of this request may be used.
@@ -62,8 +62,8 @@ class Engine(Protocol):
     async def generate_many(self, requests: Sequence[SampleRequest]) -> list[Action]:
         """Sample one action for each request, in the given order, as one unit.
 
-        The whole list enters the queue at once, so on an otherwise idle engine the make-up of every batch depends on the
-        list alone: the same calls under the same weights give bit-identical actions run after run. Deterministic
+        The whole list enters the queue at once, so on an otherwise idle engine the make-up of every batch depends on
+        the list alone: the same calls under the same weights give bit-identical actions run after run. Deterministic
         synchronous training uses it.
 
         Raises:
