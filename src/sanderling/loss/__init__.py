@@ -1,0 +1,1 @@
+"""Loss: pure functions of tensors. Importing it imports torch."""

@@ -1,0 +1,191 @@
+"""Training rows -> gradients -> new weights. One process, one model; the loop around it lives elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sanderling.batch.micro import MicroBatch, has_trained_tokens, is_live, micro_batches
+from sanderling.errors import CheckpointError, LearnerError
+from sanderling.learn.config import LearnerConfig, OptimizerConfig
+from sanderling.learn.tally import LearnerReport, StepTally
+from sanderling.loss.logprobs import TokenScores, token_scores
+from sanderling.loss.policy import TokenBatch, policy_loss
+from sanderling.types import Float32Array, TrainingRow
+
+
+class Learner:
+    """A causal language model, its optimiser, and the number of updates that were made.
+
+    The model stays in evaluation mode: dropout would make the trainer's policy another one than the sampler's.
+    """
+
+    def __init__(self, model: nn.Module, config: LearnerConfig | None = None) -> None:
+        self.model = model.eval()
+        self.config = config or LearnerConfig()
+        self.policy_version = 0  # optimiser updates since the start of the run
+        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        self._device = self._parameters[0].device
+        self._optimizer = _optimizer(self._parameters, self.config.optimizer)
+
+    def step(self, rows: Sequence[TrainingRow]) -> LearnerReport:
+        """Make the updates of one step and return what happened.
+
+        Rows whose advantages are all zero are skipped when the loss has no other term, because their gradient is
+        zero; the weights of the other rows already carry the whole batch's denominators. Without any live row nothing
+        changes: no update, no decay, no move of the schedule.
+
+        Raises:
+            LearnerError: loss or gradient isn't finite. The update is not made; earlier updates of the same step stand.
+        """
+        tally = StepTally(rows=len(rows))
+        trained = [row for row in rows if has_trained_tokens(row)]
+        live = trained if self.config.loss.has_other_terms else [row for row in trained if is_live(row)]
+        tally.skipped_untrained = len(rows) - len(trained)
+        tally.skipped_zero_advantage = len(trained) - len(live)
+        tally.learning_rate = self.config.optimizer.rate(self.policy_version)
+        if not live:
+            return tally.report()
+        old = self.logprobs(live) if self.config.loss.old_logprobs == "recompute" else None
+        for indices, scale in self._minibatches(len(live)):
+            part = [live[i] for i in indices]
+            self._update(part, None if old is None else [old[i] for i in indices], scale, tally)
+        return tally.report()
+
+    @torch.no_grad()
+    def logprobs(self, rows: Sequence[TrainingRow]) -> list[Float32Array]:
+        """Return the log-probabilities of each row's trained tokens under the current weights, (L,), 0 off the mask."""
+        found = [np.zeros(len(row.token_ids), dtype=np.float32) for row in rows]
+        for micro in micro_batches(rows, self.config.batch.micro_batch_tokens):
+            values = self._score(micro).logprobs.float().cpu().numpy()
+            start = 0
+            for i in micro.row_indices:
+                mask = rows[i].loss_mask
+                stop = start + int(mask.sum())
+                found[i][mask] = values[start:stop]
+                start = stop
+        return found
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return the model's state dict under its Hugging Face names, for the engine. The tensors are the live ones."""
+        return {name: tensor.detach() for name, tensor in self.model.state_dict().items()}
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint needs besides the model's weights: optimiser, number of updates, random state."""
+        cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+        return {
+            "optimizer": self._optimizer.state_dict(),
+            "policy_version": self.policy_version,
+            "rng": {"cpu": torch.get_rng_state(), "cuda": cuda},
+        }
+
+    def load_state(self, state: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
+        """Take over a `state()` and the model's weights.
+
+        Raises:
+            CheckpointError: they belong to a model of another shape.
+        """
+        try:
+            self.model.load_state_dict(weights)
+            self._optimizer.load_state_dict(state["optimizer"])
+        except (RuntimeError, ValueError, KeyError) as error:
+            raise CheckpointError(f"the checkpoint doesn't fit this model: {error}") from error
+        self.policy_version = int(state["policy_version"])
+        torch.set_rng_state(state["rng"]["cpu"])
+        if torch.cuda.is_available() and len(state["rng"]["cuda"]) == torch.cuda.device_count():
+            torch.cuda.set_rng_state_all(state["rng"]["cuda"])
+
+    def _minibatches(self, live_rows: int) -> Iterator[tuple[Sequence[int], float]]:
+        """Yield the rows of each update and the factor on their weights."""
+        parts = min(self.config.minibatches_per_step, live_rows)
+        for _ in range(self.config.epochs_per_step):
+            if parts == 1:
+                yield range(live_rows), 1.0
+                continue
+            order = np.random.default_rng((self.config.seed, self.policy_version)).permutation(live_rows)
+            for part in range(parts):
+                yield [int(i) for i in order[part::parts]], float(parts)
+
+    def _update(
+        self, rows: Sequence[TrainingRow], old: Sequence[Float32Array] | None, scale: float, tally: StepTally
+    ) -> None:
+        settings = self.config.optimizer
+        self._optimizer.zero_grad(set_to_none=True)
+        try:
+            for micro in micro_batches(rows, self.config.batch.micro_batch_tokens):
+                self._accumulate(micro, self._columns(micro, rows, old, scale), tally)
+            norm = nn.utils.clip_grad_norm_(self._parameters, settings.max_grad_norm or float("inf"))
+            if not torch.isfinite(norm):
+                raise LearnerError(
+                    f"update {self.policy_version}: gradient norm is {float(norm)} though the loss is finite; no update was "
+                    "made. Lower the learning rate or look for log-probabilities of -inf in the rollouts"
+                )
+            rate = settings.rate(self.policy_version)
+            for group in self._optimizer.param_groups:
+                group["lr"] = rate
+            self._optimizer.step()
+        finally:
+            self._optimizer.zero_grad(set_to_none=True)
+        self.policy_version += 1
+        tally.end_update(grad_norm=float(norm), learning_rate=rate)
+
+    def _accumulate(self, micro: MicroBatch, columns: TokenBatch, tally: StepTally) -> None:
+        scores = self._score(micro)
+        loss, sums = policy_loss(scores.logprobs, scores.entropy, columns, self.config.loss)
+        if not torch.isfinite(loss):
+            raise LearnerError(
+                f"update {self.policy_version}: the loss is {float(loss)} in the micro-batch of trajectories "
+                f"{', '.join(micro.trajectory_ids)}; no update was made. Expected finite log-probabilities and advantages"
+            )
+        loss.backward()
+        tally.add(micro, sums)
+
+    def _score(self, micro: MicroBatch) -> TokenScores:
+        token_ids = torch.from_numpy(micro.token_ids).to(self._device, torch.int64)
+        mask = torch.from_numpy(micro.loss_mask).to(self._device)
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=self.config.compute_dtype == "bfloat16"):
+            return token_scores(
+                self.model,
+                token_ids,
+                mask,
+                temperature=self.config.temperature,
+                entropy_gradient=self.config.loss.has_other_terms,
+            )
+
+    def _columns(
+        self, micro: MicroBatch, rows: Sequence[TrainingRow], old: Sequence[Float32Array] | None, scale: float
+    ) -> TokenBatch:
+        """Return the columns of the trained tokens in row-major order of the mask, as `token_scores` gives them."""
+        mask = micro.loss_mask
+
+        def move(values: np.ndarray) -> Tensor:
+            return torch.from_numpy(values).to(self._device)
+
+        rollout = move(micro.rollout_logprobs[mask])
+        batch = TokenBatch(
+            old_logprobs=rollout,
+            rollout_logprobs=rollout,
+            advantages=move(micro.advantages[mask]),
+            weights=move(micro.weights[mask]) * scale,
+        )
+        if old is None:
+            return batch
+        recomputed = np.concatenate([old[i][rows[i].loss_mask] for i in micro.row_indices])
+        return replace(batch, old_logprobs=move(recomputed))
+
+
+def _optimizer(parameters: Sequence[nn.Parameter], config: OptimizerConfig) -> torch.optim.AdamW:
+    fused = parameters[0].device.type in ("cpu", "cuda")  # one kernel for all parameters instead of a loop over them
+    return torch.optim.AdamW(
+        parameters,
+        lr=config.learning_rate,
+        betas=(config.beta1, config.beta2),
+        eps=config.eps,
+        weight_decay=config.weight_decay,
+        fused=fused,
+    )
