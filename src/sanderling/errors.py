@@ -14,7 +14,7 @@
     |   +-- ModelError         a model folder can't be loaded
     +-- VerifierError          grading itself failed                                          (ungraded, retried)
     +-- InvariantViolation     one of the ten invariants broke: names the trajectory and stops the step
-    +-- LearnerError         an update of the weights can't be made; they are those before it
+    +-- LearnerError           an update of the weights can't be made; they are those before it
     +-- CheckpointError        a checkpoint is missing, incomplete or of another run
     +-- RunFolderError         the run folder can't be written or read
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from sanderling.batch.micro import MicroBatch, has_trained_tokens, is_live, micro_batches
 from sanderling.errors import CheckpointError, LearnerError
@@ -25,7 +26,7 @@ class Learner:
     The model stays in evaluation mode: dropout would make the trainer's policy another one than the sampler's.
     """
 
-    def __init__(self, model: nn.Module, config: LearnerConfig | None = None) -> None:
+    def __init__(self, model: PreTrainedModel, config: LearnerConfig | None = None) -> None:
         self.model = model.eval()
         self.config = config or LearnerConfig()
         self.policy_version = 0  # optimiser updates since the start of the run
@@ -43,19 +44,21 @@ class Learner:
         Raises:
             LearnerError: loss or gradient isn't finite. The update is not made; earlier updates of the same step stand.
         """
-        tally = StepTally(rows=len(rows))
         trained = [row for row in rows if has_trained_tokens(row)]
         live = trained if self.config.loss.has_other_terms else [row for row in trained if is_live(row)]
-        tally.skipped_untrained = len(rows) - len(trained)
-        tally.skipped_zero_advantage = len(trained) - len(live)
-        tally.learning_rate = self.config.optimizer.rate(self.policy_version)
+        tally = StepTally(
+            rows_trained=len(live),
+            rows_skipped_zero_advantage=len(trained) - len(live),
+            tokens_trained=sum(int(row.loss_mask.sum()) for row in live),
+            learning_rate=self.config.optimizer.rate(self.policy_version),
+        )
         if not live:
-            return tally.report()
+            return tally.report(live)
         old = self.logprobs(live) if self.config.loss.old_logprobs == "recompute" else None
         for indices, scale in self._minibatches(len(live)):
             part = [live[i] for i in indices]
             self._update(part, None if old is None else [old[i] for i in indices], scale, tally)
-        return tally.report()
+        return tally.report(live)
 
     @torch.no_grad()
     def logprobs(self, rows: Sequence[TrainingRow]) -> list[Float32Array]:
@@ -91,7 +94,10 @@ class Learner:
             CheckpointError: they belong to a model of another shape.
         """
         try:
-            self.model.load_state_dict(weights)
+            missing, unexpected = self.model.load_state_dict(weights, strict=False)
+            lacking = self._not_tied(missing, weights)
+            if unexpected or lacking:
+                raise ValueError(f"unknown weights {unexpected}, missing weights {lacking}")
             self._optimizer.load_state_dict(state["optimizer"])
         except (RuntimeError, ValueError, KeyError) as error:
             raise CheckpointError(f"the checkpoint doesn't fit this model: {error}") from error
@@ -99,6 +105,12 @@ class Learner:
         torch.set_rng_state(state["rng"]["cpu"])
         if torch.cuda.is_available() and len(state["rng"]["cuda"]) == torch.cuda.device_count():
             torch.cuda.set_rng_state_all(state["rng"]["cuda"])
+
+    def _not_tied(self, missing: Sequence[str], loaded: Mapping[str, Tensor]) -> list[str]:
+        """Return the missing names that don't share their storage with a loaded one (a file holds tied weights once)."""
+        own = self.model.state_dict()
+        known = {own[name].data_ptr() for name in loaded if name in own}
+        return [name for name in missing if own[name].data_ptr() not in known]
 
     def _minibatches(self, live_rows: int) -> Iterator[tuple[Sequence[int], float]]:
         """Yield the rows of each update and the factor on their weights."""

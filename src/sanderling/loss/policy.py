@@ -32,8 +32,9 @@ class LossSums:
     tokens: int
     loss: float
     entropy: float  # nats
-    kl: float  # k3 estimate of KL(old || new), nats
+    kl: float  # k3 estimate of KL(sampler || policy), nats
     clipped: float  # tokens whose gradient the clip removed
+    ratio: float  # to the sampler
     ratio_max: float
 
 
@@ -104,6 +105,7 @@ def policy_loss(
 @torch.no_grad()
 def _sums(loss: Tensor, logprobs: Tensor, entropy: Tensor | None, batch: TokenBatch, config: LossConfig) -> LossSums:
     ratio = torch.exp(logprobs - batch.old_logprobs)
+    to_sampler = torch.exp(logprobs - batch.rollout_logprobs)
     up, down = batch.advantages > 0, batch.advantages < 0
     clipped = (up & (ratio > 1.0 + config.clip_high)) | (down & (ratio < 1.0 - config.clip_low))
     if config.dual_clip is not None:
@@ -112,7 +114,8 @@ def _sums(loss: Tensor, logprobs: Tensor, entropy: Tensor | None, batch: TokenBa
         tokens=logprobs.numel(),
         loss=float(loss),
         entropy=float(entropy.sum()) if entropy is not None else float("nan"),
-        kl=float(kl_k3(batch.old_logprobs, logprobs).sum()),
+        kl=float(kl_k3(batch.rollout_logprobs, logprobs).sum()),
         clipped=float(clipped.sum()),
-        ratio_max=float(ratio.max()) if ratio.numel() else 0.0,
+        ratio=float(to_sampler.sum()),
+        ratio_max=float(to_sampler.max()) if to_sampler.numel() else 0.0,
     )

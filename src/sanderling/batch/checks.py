@@ -1,0 +1,143 @@
+"""Invariants 1, 3, 5 and 6 of the way from groups to micro-batches. Cheap: numpy only, linear in the tokens."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sanderling.batch.micro import MicroBatch, has_trained_tokens
+from sanderling.credit.episodes import own_turns
+from sanderling.credit.protocol import CreditEstimator
+from sanderling.errors import InvariantViolation
+from sanderling.types import Gradient, Group, Membership, TrainingRow, Trajectory
+
+_COLUMNS = ("loss_mask", "turn_of_token", "rollout_logprobs", "policy_versions", "advantages", "weights")
+_ZERO_OFF_MASK = ("rollout_logprobs", "policy_versions", "advantages", "weights")
+
+
+def check_token_lists(trajectory: Trajectory) -> None:
+    """Check that every sampled token has one finite log-probability, at most 0, and one version (invariant 1).
+
+    Raises:
+        InvariantViolation: names the trajectory and the turn.
+    """
+    for index, turn in enumerate(trajectory.turns):
+        action = turn.action
+        lengths = (len(action.token_ids), len(action.rollout_logprobs), len(action.policy_versions))
+        where = f"invariant 1, trajectory {trajectory.id}, turn {index}"
+        if len(set(lengths)) != 1:
+            raise InvariantViolation(
+                f"{where}: {lengths[0]} ids, {lengths[1]} log-probabilities, {lengths[2]} versions; expected as many of each"
+            )
+        if not np.all(np.isfinite(action.rollout_logprobs) & (action.rollout_logprobs <= 1e-6)):
+            raise InvariantViolation(
+                f"{where}: log-probabilities {action.rollout_logprobs}; expected finite numbers of at most 0"
+            )
+
+
+def check_row(row: TrainingRow) -> None:
+    """Check that a row's columns have one length and are zero off the mask (invariant 1).
+
+    Raises:
+        InvariantViolation: names the trajectory and the column.
+    """
+    length = len(row.token_ids)
+    for name in _COLUMNS:
+        if (shape := getattr(row, name).shape) != (length,):
+            raise InvariantViolation(
+                f"invariant 1, row of trajectory {row.trajectory_id}: {name} has shape {shape}, expected ({length},)"
+            )
+    for name in _ZERO_OFF_MASK:
+        if np.any(getattr(row, name)[~row.loss_mask]):
+            raise InvariantViolation(
+                f"invariant 1, row of trajectory {row.trajectory_id}: {name} isn't zero outside the loss mask"
+            )
+    if length and row.loss_mask[0]:
+        raise InvariantViolation(
+            f"row of trajectory {row.trajectory_id} trains its first token, which nothing predicts"
+        )
+
+
+def check_trained_once(groups: Sequence[Group], rows: Sequence[TrainingRow]) -> None:
+    """Check that each sampled token is trained at most once, and exactly once unless its member isn't (invariant 3).
+
+    Call it with the rows of whole groups, before any are left out for having no advantage. Groups that
+    `dead_groups="drop"` left out must not be among `groups`.
+
+    Raises:
+        InvariantViolation: names the trajectory and how many of its tokens are trained.
+    """
+    found: Counter[str] = Counter(row.trajectory_id for row in rows)
+    twice = [trajectory_id for trajectory_id, count in found.items() if count > 1]
+    if twice:
+        raise InvariantViolation(f"invariant 3: trajectories {', '.join(twice)} have more than one row")
+    trained = {row.trajectory_id: int(row.loss_mask.sum()) for row in rows}
+    for group in groups:
+        for member in group.members:
+            own = sum(len(turn.action.token_ids) for turn in own_turns(member.trajectory))
+            expected = own if member.disposition.gradient is Gradient.FULL else 0
+            got = trained.pop(member.trajectory.id, 0)
+            if got != expected:
+                raise InvariantViolation(
+                    f"invariant 3, trajectory {member.trajectory.id}: {got} tokens are trained, expected {expected} "
+                    f"(gradient {member.disposition.gradient.value}, reason {member.disposition.reason!r})"
+                )
+    if trained:
+        raise InvariantViolation(
+            f"invariant 3: rows of trajectories that are in no group: {', '.join(sorted(trained))}"
+        )
+
+
+def check_excluded_inert(group: Group, credit: Mapping[str, NDArray[np.float64]], estimator: CreditEstimator) -> None:
+    """Check that the credit is what it would be if the excluded members had never existed (invariant 5).
+
+    Raises:
+        InvariantViolation: names the first trajectory whose advantages an excluded member changed.
+    """
+    without = estimator(replace(group, members=group.graded()))
+    for member in group.members:
+        name = member.trajectory.id
+        if member.disposition.membership is Membership.EXCLUDED:
+            if name in credit:
+                raise InvariantViolation(
+                    f"invariant 5, trajectory {name} is excluded ({member.disposition.reason}) and got credit {credit[name]}"
+                )
+        elif not np.array_equal(credit[name], without[name]):
+            raise InvariantViolation(
+                f"invariant 5, trajectory {name}: advantages {credit[name]}, without the excluded members {without[name]}"
+            )
+
+
+def check_cut(rows: Sequence[TrainingRow], micros: Sequence[MicroBatch]) -> None:
+    """Check that the cut lost and repeated nothing: each trained row's columns stand in exactly one micro-batch
+    (invariant 6).
+
+    The loss is a sum over trained tokens of something that depends on a token's row only, so this makes it
+    independent of the cut.
+
+    Raises:
+        InvariantViolation: names the trajectory.
+    """
+    places: dict[int, list[tuple[MicroBatch, int]]] = {i: [] for i, row in enumerate(rows) if has_trained_tokens(row)}
+    for micro in micros:
+        for place, index in enumerate(micro.row_indices):
+            places.setdefault(index, []).append((micro, place))
+    for index, found in places.items():
+        row = rows[index]
+        if len(found) != 1:
+            raise InvariantViolation(
+                f"invariant 6, trajectory {row.trajectory_id}: its row is in {len(found)} micro-batches, expected 1"
+            )
+        micro, place = found[0]
+        for name in ("token_ids", "loss_mask", "rollout_logprobs", "advantages", "weights"):
+            padded = getattr(micro, name)[place]
+            kept, cut = padded[: micro.lengths[place]], getattr(row, name)
+            rest = cut[micro.lengths[place] :] if name != "token_ids" else ()
+            if not np.array_equal(kept, cut[: len(kept)]) or np.any(rest) or np.any(padded[len(kept) :]):
+                raise InvariantViolation(
+                    f"invariant 6, trajectory {row.trajectory_id}: {name} differs between row and micro-batch"
+                )
