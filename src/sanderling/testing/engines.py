@@ -14,7 +14,11 @@ from sanderling.engine.protocol import SampleRequest
 from sanderling.engine.weights import fingerprint
 from sanderling.errors import ConfigError, EngineError
 from sanderling.harness.tokenizer import Tokenizer
+from sanderling.testing.tiny_model import tiny_llama_folder
+from sanderling.testing.toy_tokenizer import ToyTokenizer
 from sanderling.types import Action, FinishReason
+
+__all__ = ["Call", "Fault", "Scripted", "ScriptedEngine", "TextPolicy", "ToyTokenizer", "tiny_llama_folder"]
 
 TextPolicy = Callable[[str], str]
 """From the text of the whole context to the text of the next action, without its end marker."""
