@@ -1,0 +1,322 @@
+"""The command line: one verb per job, plain exit codes, one clear error.
+
+Exit code 0: the job was done. 1: it failed. 2: the command line or a setting is wrong. 130: interrupted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+import warnings
+from collections.abc import Coroutine
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from cyclopts import App, CycloptsError, Parameter
+
+from sanderling import __version__
+from sanderling.errors import ConfigError, SanderlingError
+
+app = App(name="sanderling", version=__version__, help="Train LLM agents with reinforcement learning over many turns.")
+tasks_app = App(name="tasks", help="Look at the tasks of an environment.")
+app.command(tasks_app)
+
+Tokens = Annotated[str, Parameter(show=False, allow_leading_hyphen=True)]
+Result = TypeVar("Result")
+
+
+@app.command
+def train(  # noqa: PLR0913 - the flags are a contract
+    *tokens: Tokens,
+    run: Path | None = None,
+    seed: int | None = None,
+    resume: bool = False,
+    json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    dry_run: Annotated[bool, Parameter(negative=())] = False,
+) -> None:
+    """Train a policy: sanderling train [CONFIG.toml ...] [--section.key=value ...].
+
+    Parameters
+    ----------
+    tokens:
+        TOML files, read from left to right, and overrides such as --rollout.group_size=4.
+    run:
+        Run folder; default: runs/<date>-<name>-<id>.
+    seed:
+        Seed of the run (the setting `seed`).
+    resume:
+        Continue the run in --run from its newest checkpoint.
+    json_:
+        Progress goes to standard error; the last line of standard output is one JSON object.
+    dry_run:
+        Print the resolved configuration and start nothing.
+    """
+    from sanderling import jobs
+    from sanderling.report.terminal import ProgressStyle
+
+    config = _config(tokens, {} if seed is None else {"seed": seed})
+    if dry_run:
+        print(config.to_toml(), end="")
+        return
+    stream = sys.stderr if json_ else sys.stdout
+    style = ProgressStyle.PLAIN if json_ else ProgressStyle.AUTO
+    result = _run(jobs.train(config, run, resume=resume, stream=stream, style=style))
+    if json_:
+        print(json.dumps(result.as_json()))
+        return
+    before, after = result.eval_before, result.eval_after
+    print(
+        f"{result.steps} steps in {result.wall_s:.0f} s: held-out solve rate "
+        f"{before['solve_rate']:.3f} [{before['low']:.3f}, {before['high']:.3f}] -> "
+        f"{after['solve_rate']:.3f} [{after['low']:.3f}, {after['high']:.3f}] (95 % Wilson, n = {after['n']})\n"
+        f"run folder {result.run}, report {result.run / 'report.html'}"
+    )
+
+
+@app.command(name="eval")
+def evaluate(  # noqa: PLR0913 - the flags are a contract
+    policy: str,
+    *tokens: Tokens,
+    env: str = "fix_python",
+    split: str = "held-out",
+    n: int = 300,
+    seed: int = 0,
+    samples: int = 1,
+    greedy: Annotated[bool, Parameter(negative=())] = False,
+    out: Path | None = None,
+    json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
+) -> None:
+    """Measure a policy on tasks: solve rate with its 95 % Wilson interval, and pass@k with several samples.
+
+    Parameters
+    ----------
+    policy:
+        A shipped policy, a model folder (a checkpoint is one), or a hub id.
+    tokens:
+        TOML files and overrides such as --limits.max_turns=30.
+    env:
+        Environment: an entry point, module:name or path.py:name.
+    split:
+        Split of its tasks.
+    n:
+        Number of tasks, drawn by the seed.
+    seed:
+        Of the tasks and the sampled actions.
+    samples:
+        Episodes per task.
+    greedy:
+        Take the most probable token instead of drawing at temperature 1.
+    out:
+        Folder to store the episodes in; `sanderling show` reads it.
+    json_:
+        Print one JSON object.
+    """
+    from sanderling import jobs
+
+    overrides = {"policy": policy, "environment": env, "evaluation.split": split}
+    config = _config(tokens, {**overrides, "evaluation.tasks": n, "evaluation.seed": seed})
+    result = _run(jobs.evaluate_policy(config, greedy=greedy, samples=samples, out=out))
+    record: dict[str, Any] = {"policy": policy, "env": env, "split": split, "seed": seed, **result.as_json()}
+    record |= {"tasks": n, "samples": samples, "decoding": "greedy" if greedy else "temperature 1"}
+    record |= {"ungraded": result.ungraded}
+    if samples > 1:
+        record |= {f"pass@{k}": result.pass_at(k) for k in sorted({1, samples})}
+    if json_:
+        print(json.dumps(record))
+        return
+    low, high = result.interval
+    print(f"{result.solved}/{result.n} solved = {result.solve_rate:.3f}, 95 % interval {low:.3f} to {high:.3f}")
+    for key, value in record.items():
+        if key.startswith("pass@"):
+            print(f"{key} = {value:.3f}")
+
+
+@app.command
+def rollout(
+    policy: str,
+    *tokens: Tokens,
+    env: str = "fix_python",
+    split: str = "train",
+    n: int = 1,
+    seed: int = 0,
+    out: Path | None = None,
+) -> None:
+    """Run a few episodes and print them turn by turn.
+
+    Parameters
+    ----------
+    policy:
+        A shipped policy, a model folder, or a hub id.
+    tokens:
+        TOML files and overrides.
+    env:
+        Environment: an entry point, module:name or path.py:name.
+    split:
+        Split of its tasks.
+    n:
+        Number of tasks, one episode each.
+    seed:
+        Of the tasks and the sampled actions.
+    out:
+        Folder to store the episodes in.
+    """
+    from rich.console import Console
+
+    from sanderling import jobs
+    from sanderling.report.show import render_trajectory
+
+    overrides = {"policy": policy, "environment": env, "evaluation.split": split}
+    config = _config(tokens, {**overrides, "evaluation.tasks": n, "evaluation.seed": seed})
+    result = _run(jobs.evaluate_policy(config, greedy=False, samples=1, out=out))
+    console = Console()
+    for group in result.groups:
+        for member in group.members:
+            console.print(render_trajectory(member))
+
+
+@app.command
+def show(run: Path, trajectory: str | None = None, *, step: int | None = None, label: str | None = None) -> None:
+    """Show one trajectory of a run in the terminal, or list the trajectories of a step or evaluation.
+
+    Parameters
+    ----------
+    run:
+        The run folder.
+    trajectory:
+        Id of a trajectory, as the list shows it; without it the list is shown.
+    step:
+        Step to list; default: the last one.
+    label:
+        Evaluation to list or search, such as before or after.
+    """
+    from rich.console import Console
+
+    from sanderling.report.show import show_run
+
+    Console().print(show_run(run, trajectory, step=step, label=label))
+
+
+@app.command
+def doctor(*, json_: Annotated[bool, Parameter(name="--json", negative=())] = False) -> None:
+    """Say what this machine can do: run a sandbox of each kind, and how to get what is missing.
+
+    Exit code 1 when the default sandbox can't run.
+
+    Parameters
+    ----------
+    json_:
+        Print one JSON object.
+    """
+    from sanderling.sandbox.doctor import examine
+
+    checks = examine()
+    if json_:
+        print(json.dumps({"ok": all(check.ok for check in checks), "checks": [asdict(check) for check in checks]}))
+    else:
+        for check in checks:
+            print(f"{'ok  ' if check.ok else 'MISS'} {check.name}: {check.detail}")
+            if check.remedy and not check.ok:
+                print(f"     -> {check.remedy}")
+    if not all(check.ok for check in checks if check.required):
+        sys.exit(1)
+
+
+@tasks_app.command(name="list")
+def list_tasks(*, env: str = "fix_python", split: str | None = None) -> None:
+    """Print the ids of the tasks, one a line.
+
+    Parameters
+    ----------
+    env:
+        Environment: an entry point, module:name or path.py:name.
+    split:
+        Only this split.
+    """
+    from sanderling.assemble import load_environment
+
+    tasks = load_environment(env).tasks
+    for name in [split] if split else tasks.splits():
+        for task_id in tasks.ids(name):
+            print(task_id)
+
+
+@tasks_app.command(name="show")
+def show_task(task: str, *, env: str = "fix_python") -> None:
+    """Print one task: what the agent reads, the files, and the limits. Hidden material is not a part of it.
+
+    Parameters
+    ----------
+    task:
+        Id of the task.
+    env:
+        Environment: an entry point, module:name or path.py:name.
+    """
+    from sanderling.assemble import load_environment
+
+    environment = load_environment(env)
+    found = environment.tasks.get(task)
+    print(f"{found.id}\n{json.dumps(dict(found.metadata))}\n\n{environment.harness.prompt(found)}")
+    for path, content in found.base.items():
+        print(f"--- {path}\n{content.decode('utf-8', 'replace').rstrip()}")
+    print(f"--- editable: {', '.join(found.editable) or 'nothing'}\n--- {found.limits}")
+
+
+def _config(tokens: tuple[str, ...], flags: dict[str, Any]) -> Any:
+    from sanderling.config import load_config, parse_overrides
+
+    first = next((i for i, token in enumerate(tokens) if token.startswith("--")), len(tokens))
+    return load_config([Path(token) for token in tokens[:first]], {**parse_overrides(tokens[first:]), **flags})
+
+
+def _run(job: Coroutine[Any, Any, Result]) -> Result:
+    """Run a job; the first SIGINT or SIGTERM cancels it in order, so that it can save and clean up."""
+
+    async def guarded() -> Result:
+        task = asyncio.ensure_future(job)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, task.cancel)
+        try:
+            return await task
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+    return asyncio.run(guarded())
+
+
+def main() -> None:
+    """Entry point: turn every expected failure into one message and an exit code."""
+    warnings.filterwarnings("default", module="sanderling")
+    try:
+        app(exit_on_error=False, print_error=True)
+    except CycloptsError:
+        sys.exit(2)  # already printed
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        print("interrupted; a run continues with --run <folder> --resume", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(1)
+    except (SanderlingError, BaseExceptionGroup) as error:
+        _fail(_expected(error))
+
+
+def _expected(error: BaseException) -> SanderlingError:
+    """Return the expected failure in an exception group of siblings; anything unexpected keeps its traceback."""
+    if isinstance(error, SanderlingError):
+        return error
+    if isinstance(error, BaseExceptionGroup) and (found := error.subgroup(SanderlingError)) is not None:
+        return _expected(found.exceptions[0])
+    raise error
+
+
+def _fail(error: SanderlingError) -> None:
+    print(f"error: {error}", file=sys.stderr)
+    sys.exit(2 if isinstance(error, ConfigError) else 1)
+
+
+if __name__ == "__main__":
+    main()
