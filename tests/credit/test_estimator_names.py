@@ -6,7 +6,7 @@ from sanderling.credit import ESTIMATORS, Grpo, Rloo, load_estimator
 from sanderling.errors import ConfigError, PluginError
 from sanderling.testing import records
 
-OWN = '''
+OWN = """
 import numpy as np
 from pydantic import BaseModel
 
@@ -19,7 +19,7 @@ class Scaled(BaseModel):
         return {m.trajectory.id: np.full(len(m.trajectory.turns), self.factor) for m in group.graded()}
 
 NUMBER = 3
-'''
+"""
 
 
 def test_built_in_names():

@@ -29,7 +29,9 @@ def test_advantages_sum_to_zero_and_are_finite(estimator, rewards):
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 @given(rewards=rewards_lists, shift=st.integers(-100, 100))
 def test_adding_a_constant_changes_nothing(estimator, rewards, shift):
-    assert advantages([r + shift for r in rewards], estimator) == pytest.approx(advantages(rewards, estimator), abs=1e-9)
+    assert advantages([r + shift for r in rewards], estimator) == pytest.approx(
+        advantages(rewards, estimator), abs=1e-9
+    )
 
 
 @given(rewards=rewards_lists, scale=st.sampled_from([1e-3, 0.5, 3.0, 1e4]))
