@@ -61,7 +61,9 @@ def open_run(config: Config, run: Path | None, *, resume: bool) -> tuple[RunFold
     """
     exists = run is not None and (run / "config.toml").is_file()
     if resume and not exists:
-        raise RunFolderError(f"nothing to resume: no run at {run}; --resume needs --run with the folder of an existing run")
+        raise RunFolderError(
+            f"nothing to resume: no run at {run}; --resume needs --run with the folder of an existing run"
+        )
     if exists and not resume:
         raise RunFolderError(f"{run} holds a run already; add --resume to continue it, or give another folder")
     facts = {

@@ -35,9 +35,7 @@ def stage(engine: Engine, environment: Environment | None = None, backend: Memor
     )
 
 
-def run_group(
-    parts: Stage, config: RolloutConfig, size: int = 1, seed: int = 0
-) -> tuple[Group, Ledger, list[Member]]:
+def run_group(parts: Stage, config: RolloutConfig, size: int = 1, seed: int = 0) -> tuple[Group, Ledger, list[Member]]:
     """Run one group to its end; return it with the accounts and the dropped attempts."""
     ledger, dropped = Ledger(), []
 

@@ -63,9 +63,7 @@ def choose_tasks(environment: Environment, split: str, count: int, seed: int, ov
     return [with_limits(environment.tasks.get(ids[index]), overrides) for index in chosen]
 
 
-async def evaluate(
-    label: str, tasks: Sequence[Task], stage: Stage, config: RolloutConfig, *, draw: Draw
-) -> Evaluation:
+async def evaluate(label: str, tasks: Sequence[Task], stage: Stage, config: RolloutConfig, *, draw: Draw) -> Evaluation:
     """Run the tasks and count. Nothing is trained; the engine's weights stay as they are."""
     sampling = SamplingParams(temperature=draw.temperature, top_p=draw.top_p)
     groups, _ = await run_evaluation(

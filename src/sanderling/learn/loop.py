@@ -45,7 +45,9 @@ class Parts:
 class Hooks:
     """What happens around a step: evaluation and checkpoint are the caller's to time, progress is the caller's to show."""
 
-    after_step: Callable[[StepReport], Awaitable[Mapping[str, float]]]  # returns metrics to add, such as an evaluation's
+    after_step: Callable[
+        [StepReport], Awaitable[Mapping[str, float]]
+    ]  # returns metrics to add, such as an evaluation's
 
 
 @dataclass(slots=True)
@@ -124,7 +126,9 @@ def deal_out_rewards(groups: Sequence[Group], seed: int) -> list[Group]:
         hand = iter(rewards)
         graded = {id(member) for member in group.graded()}
         members = tuple(
-            replace(member, disposition=replace(member.disposition, reward=next(hand))) if id(member) in graded else member
+            replace(member, disposition=replace(member.disposition, reward=next(hand)))
+            if id(member) in graded
+            else member
             for member in group.members
         )
         dealt.append(replace(group, members=members))
