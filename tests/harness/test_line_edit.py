@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from sanderling.harness.codec import PlainCodec
 from sanderling.harness.line_edit import MAX_CALL_BYTES, Call, CallError, LineEditHarness, parse_call
 from sanderling.harness.protocol import BadCall, Reply

@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from stages import TOKENIZER, run_group, stage, text_engine
+
 from sanderling.batch.rows import assign_credit, training_rows
 from sanderling.credit.grpo import Grpo
 from sanderling.errors import InvariantViolation
@@ -14,7 +16,6 @@ from sanderling.testing.engines import Fault, Scripted, ScriptedEngine
 from sanderling.testing.environments import FIX, RuleVerifier, calc_commands, calc_environment
 from sanderling.testing.sandboxes import Faults, MemoryBackend
 from sanderling.types import Graded, Gradient, Limits, Membership, StopReason, Ungraded
-from stages import TOKENIZER, run_group, stage, text_engine
 
 END = TOKENIZER.special_id("<|end|>")
 HE, LLO = 256, 257

@@ -6,6 +6,8 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stages import TOKENIZER, stage, text_engine
+
 from sanderling.errors import ConfigError, InvariantViolation
 from sanderling.rollout.config import LimitOverrides, RolloutConfig
 from sanderling.rollout.ledger import Ledger
@@ -16,7 +18,6 @@ from sanderling.testing.engines import Fault, ScriptedEngine
 from sanderling.testing.environments import FIX, calc_commands, calc_environment
 from sanderling.testing.sandboxes import Faults, MemoryBackend
 from sanderling.types import Limits, StopReason
-from stages import TOKENIZER, stage, text_engine
 
 
 def fixer(context: str) -> str:
