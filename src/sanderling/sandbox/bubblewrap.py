@@ -1,0 +1,244 @@
+"""The default backend: bubblewrap, hardened by a launcher of our own, over copy-on-write layers.
+
+Modes: "root" gives every sandbox its own unprivileged host user and lets real root mount the overlays; "user" does the
+same inside a user namespace of the caller. Neither falls back to anything weaker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sanderling.errors import SandboxError, SandboxLost, SandboxUnavailable
+from sanderling.sandbox import safe_files
+from sanderling.sandbox.host_users import HostUsers
+from sanderling.sandbox.interpreter import base_interpreter
+from sanderling.sandbox.journal import Journal, default_state_dir
+from sanderling.sandbox.launcher_client import LauncherClient, LauncherError
+from sanderling.sandbox.layered_sandbox import LayeredSandbox
+from sanderling.sandbox.layers import Stack, Store
+from sanderling.sandbox.protocol import Capabilities, Sandbox, SandboxSpec
+
+_NAME = "bubblewrap"
+_INSIDE_ID = 1000
+_INODES = 100_000
+_BASE_SLACK = 1 << 20
+_ID_LOCKS = Path("/run/sanderling")
+
+
+class BubblewrapBackend:
+    """Creates sandboxes of namespaces; see `sanderling.sandbox.protocol.SandboxBackend`.
+
+    Args:
+        state_dir: directory for locks, journal and log; shared by backends. None: one below the temporary directory.
+        max_running: commands that may run at once; others wait. None: twice the number of cores.
+    """
+
+    def __init__(self, state_dir: Path | None = None, *, max_running: int | None = None) -> None:
+        self._state_dir = default_state_dir() if state_dir is None else Path(state_dir)
+        self._max_running = max_running or 2 * (os.cpu_count() or 1)
+        self._slots: tuple[asyncio.AbstractEventLoop, asyncio.Semaphore] | None = None
+        self._start_lock = threading.Lock()
+        self._client: LauncherClient | None = None
+        self._journal: Journal | None = None
+        self._users: HostUsers | None = None
+        self._user_counts: dict[int, int] = {}
+        self._sandboxes: dict[str, LayeredSandbox] = {}
+        self._count = 0
+        self._closed = False
+
+    @property
+    def mode(self) -> str:
+        """ "root" or "user"."""
+        return "root" if os.geteuid() == 0 else "user"
+
+    def probe(self) -> Capabilities:
+        """Run a sandbox of a backend like this one and say what was found."""
+        from sanderling.sandbox.doctor import probe_bubblewrap
+
+        return probe_bubblewrap(self._state_dir)
+
+    def slots(self) -> asyncio.Semaphore:
+        """Return the semaphore that bounds running commands, for the running event loop."""
+        loop = asyncio.get_running_loop()
+        if self._slots is None or self._slots[0] is not loop:
+            self._slots = (loop, asyncio.Semaphore(self._max_running))
+        return self._slots[1]
+
+    async def client(self) -> LauncherClient:
+        """Return the launcher's client, started on first use.
+
+        Raises:
+            SandboxUnavailable: this machine can't run it; the message says what is missing.
+        """
+        if self._client is None:
+            await asyncio.to_thread(self._start)
+        assert self._client is not None
+        return self._client
+
+    def _start(self) -> None:
+        with self._start_lock:
+            if self._client is not None:
+                return
+            if self._closed:
+                raise SandboxUnavailable("this sandbox backend was closed; create a new one")
+            settings = launcher_settings(self.mode)
+            self._journal = Journal(self._state_dir)
+            try:
+                if self.mode == "root":
+                    self._users = HostUsers(_ID_LOCKS)
+                base = self._journal.path / "root"
+                base.mkdir()
+                settings["base"] = str(base)
+                self._journal.record("create", "launcher", self.mode)
+                self._client = LauncherClient(settings, self._journal.path / "launcher.log")
+            except BaseException as error:
+                self._release()
+                if isinstance(error, LauncherError):
+                    raise SandboxUnavailable(_explain(error, self.mode)) from error
+                raise
+
+    async def create(self, spec: SandboxSpec) -> Sandbox:
+        """Create a sandbox with the files of `spec`; see `SandboxBackend.create`."""
+        client = await self.client()
+        uid = self._take_user()
+        try:
+            store, tools = await self._create_store(client, spec, uid)
+        except BaseException:
+            self.give_back_user(uid)
+            raise
+        stack = Stack(store=store, layers=[f"{store.name}/0"], held=[store])
+        return self.adopt(LayeredSandbox(self, spec, stack, owner=uid, tools=tools))
+
+    async def _create_store(self, client: LauncherClient, spec: SandboxSpec, uid: int) -> tuple[Store, str | None]:
+        sizes = [len(content) for content in (*spec.files.values(), *spec.readonly.values())]
+        pages = sum(size // 4096 + 1 for size in sizes) * 4096
+        store, top = await self.new_store(client, pages + _BASE_SLACK, uid)
+        owner = (uid, uid) if self.mode == "root" else None
+        try:
+            _fill(top, "0/work", spec.files, owner)
+            if spec.readonly:
+                os.mkdir("tools", 0o755, dir_fd=top)
+                _fill(top, "tools", spec.readonly, None)
+            usage = os.fstatvfs(top)
+        except BaseException:
+            await self.drop(store)
+            raise
+        finally:
+            os.close(top)
+        store.pristine_bytes = (usage.f_blocks - usage.f_bfree) * usage.f_frsize
+        return store, f"{store.name}/tools" if spec.readonly else None
+
+    async def new_store(self, client: LauncherClient, size: int, uid: int) -> tuple[Store, int]:
+        """Mount a new store for a sandbox of `uid`; return it and a descriptor of its top directory."""
+        assert self._journal is not None
+        self._count += 1
+        name = f"s{self._count}"
+        self._journal.record("create", "store", name)
+        inside = uid if self.mode == "root" else _INSIDE_ID
+        fields = {"store": name, "bytes": size, "inodes": _INODES, "uid": inside, "gid": inside}
+        try:
+            reply = await client.call("create_store", fields)
+        except LauncherError as error:
+            self._journal.record("remove", "store", name)
+            raise SandboxLost(f"can't create a sandbox: {error}") from error
+        return Store(name=name, users=1), reply.fds[0]
+
+    async def drop(self, store: Store) -> None:
+        """Give up one use of a store; the last one unmounts it."""
+        store.users -= 1
+        if store.users == 0 and self._client is not None and self._journal is not None:
+            await self._client.call("drop_store", {"store": store.name})
+            self._journal.record("remove", "store", store.name)
+
+    def adopt(self, sandbox: LayeredSandbox) -> LayeredSandbox:
+        self._sandboxes[sandbox.id] = sandbox
+        return sandbox
+
+    def next_id(self) -> str:
+        """Return an id that is unique on this machine at this time."""
+        self._count += 1
+        return f"{_NAME}-{os.getpid()}-{self._count}"
+
+    def forget(self, sandbox: LayeredSandbox) -> None:
+        self._sandboxes.pop(sandbox.id, None)
+
+    def _take_user(self) -> int:
+        uid = self._users.take() if self._users is not None else os.getuid()
+        self._user_counts[uid] = 1
+        return uid
+
+    def share_user(self, uid: int) -> None:
+        """Count one more sandbox of a user: forks stand on layers that belong to the same one."""
+        self._user_counts[uid] += 1
+
+    def give_back_user(self, uid: int) -> None:
+        self._user_counts[uid] -= 1
+        if self._user_counts[uid] == 0:
+            del self._user_counts[uid]
+            if self._users is not None:
+                self._users.give_back(uid)
+
+    async def close(self) -> None:
+        """Destroy every sandbox and stop the launcher. May be called twice."""
+        self._closed = True
+        for sandbox in list(self._sandboxes.values()):
+            with contextlib.suppress(SandboxError):
+                await sandbox.destroy()
+        await asyncio.to_thread(self._release)
+
+    def _release(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+        if self._users is not None:
+            self._users.close()
+            self._users = None
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
+
+
+def _fill(top: int, where: str, files: Mapping[str, bytes], owner: tuple[int, int] | None) -> None:
+    root = safe_files.open_beneath(top, where, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for path, content in files.items():
+            safe_files.write_plain(root, path, content, owner)
+    except OSError as error:
+        raise SandboxLost(f"can't write the base of a sandbox: {error}") from error
+    finally:
+        os.close(root)
+
+
+def launcher_settings(mode: str) -> dict[str, Any]:
+    """Return what the launcher has to know.
+
+    Raises:
+        SandboxUnavailable: bubblewrap isn't installed, or the interpreter can't be shown.
+    """
+    bubblewrap = shutil.which("bwrap", path=os.environ.get("PATH", "") + ":/usr/bin:/usr/local/bin")
+    if bubblewrap is None:
+        raise SandboxUnavailable(
+            "bubblewrap isn't installed (no `bwrap` on the PATH); install it with `apt-get install bubblewrap` "
+            "or your distribution's package of that name"
+        )
+    prefix, executable = base_interpreter()
+    return {
+        "user_namespace": mode == "user",
+        "bubblewrap": os.path.realpath(bubblewrap),
+        "prefix": prefix,
+        "executable": executable,
+        "session_init": str(Path(__file__).parent / "launcher" / "session_init.py"),
+    }
+
+
+def _explain(error: LauncherError, mode: str) -> str:
+    from sanderling.sandbox.doctor import explain_namespace_failure
+
+    return explain_namespace_failure(str(error), mode)

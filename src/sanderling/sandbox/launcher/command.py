@@ -1,0 +1,201 @@
+"""One command: the process that becomes bubblewrap, and what is known about it while it runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from . import layers, root, syscalls
+
+_STATUS_FD, _BLOCK_FD, _FILTER_FD, _FIRST_FREE_FD = 3, 4, 5, 6
+_HIGH_FD = 100
+_SETUP_FAILED = 125
+_MIB = 1 << 20
+
+
+@dataclass(kw_only=True)
+class Running:
+    """A command that was started and isn't wholly gone yet. Process ids are those of the launcher's namespace."""
+
+    request: dict[str, Any]
+    outer: int  # bubblewrap's monitor, our child
+    status: int  # read end of bubblewrap's status messages
+    release: int  # writing to it lets the command start
+    errors: int  # read end: what our own child reports when it can't get as far as bubblewrap
+    deadline: float
+    started: float = field(default_factory=time.monotonic)
+    init: int | None = None  # first process of the sandbox's pid namespace
+    init_handle: int | None = None
+    outer_gone: bool = False
+    init_gone: bool = False
+    timed_out: bool = False
+    messages: bytes = b""
+    trouble: str = ""  # why we gave it up before it began
+    exit_code: int | None = None
+
+    def read_status(self) -> bool:
+        """Take in status messages; True once the sandbox stands and waits to be released."""
+        chunk = os.read(self.status, 4096)
+        self.messages += chunk
+        fresh = False
+        for line in self.messages.split(b"\n")[:-1]:
+            message = json.loads(line)
+            if "child-pid" in message and self.init is None:
+                self.init = int(message["child-pid"])
+                fresh = True
+            if "exit-code" in message:
+                self.exit_code = int(message["exit-code"])
+        return fresh
+
+    def kill(self) -> None:
+        """SIGKILL the namespace's first process, hence all of them, and bubblewrap's monitor."""
+        if self.init_handle is not None:
+            try:
+                signal.pidfd_send_signal(self.init_handle, signal.SIGKILL)
+            except ProcessLookupError:
+                self.init_gone = True
+        if not self.outer_gone:
+            os.kill(self.outer, signal.SIGKILL)
+
+    def close(self) -> None:
+        for fd in (self.status, self.release, self.errors, self.init_handle):
+            if fd is not None:
+                os.close(fd)
+
+
+def start(
+    request: dict[str, Any], streams: Sequence[int], bubblewrap: int, system: list[str], groups: Sequence[int]
+) -> Running:
+    """Fork the process that becomes bubblewrap. `groups` are descriptors of cgroup.procs files to join."""
+    layers.create_upper(request["upper"])
+    status, status_writer = os.pipe()
+    block_reader, release = os.pipe()
+    errors, errors_writer = os.pipe()
+    arguments = bubblewrap_arguments(request, system)
+    pid = os.fork()
+    if pid == 0:
+        _become_bubblewrap(
+            request, arguments, (*streams, status_writer, block_reader), (bubblewrap, errors_writer), groups
+        )
+    for fd in (status_writer, block_reader, errors_writer):
+        os.close(fd)
+    return Running(
+        request=request, outer=pid, status=status, release=release, errors=errors,
+        deadline=time.monotonic() + request["timeout_s"],
+    )  # fmt: skip
+
+
+def bubblewrap_arguments(request: dict[str, Any], system: list[str]) -> list[str]:
+    """Return the argument vector of bubblewrap for one command."""
+    vector = ["bwrap", "--unshare-user", "--uid", "1000", "--gid", "1000", "--disable-userns"]
+    vector += ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+    vector += ["--hostname", "sandbox", "--die-with-parent", "--new-session", "--clearenv"]
+    vector += [*system, "--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--size", str(16 * _MIB)]
+    vector += ["--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
+    for part, place in layers.PARTS.items():
+        vector += ["--bind", f"{root.MERGED}/{part}", place]
+    if request["tools"]:
+        vector += ["--ro-bind", root.TOOLS, "/tools"]
+    else:
+        vector += ["--dir", "/tools"]
+    vector += ["--remount-ro", "/"]
+    for name, value in request["env"].items():
+        vector += ["--setenv", name, value]
+    vector += ["--chdir", request["cwd"], "--seccomp", str(_FILTER_FD)]
+    vector += ["--json-status-fd", str(_STATUS_FD), "--block-fd", str(_BLOCK_FD), "--", *request["argv"]]
+    return vector
+
+
+def _become_bubblewrap(
+    request: dict[str, Any], arguments: list[str], fds: Sequence[int], ends: tuple[int, int], groups: Sequence[int]
+) -> NoReturn:
+    bubblewrap, errors = ends
+    try:
+        for group in groups:
+            os.write(group, b"0")
+        os.setsid()
+        syscalls.unshare(syscalls.CLONE_NEWNS)
+        layers.mount_merged(request["layers"], request["upper"], request["overlay"])
+        if request["tools"]:
+            syscalls.bind(request["tools"], root.TOOLS)
+        os.chdir("/")
+        syscalls.umount(root.STORES)
+        high = {fd: _raise(fd) for fd in (*fds, bubblewrap, errors)}
+        filter_fd = _raise(os.open(root.FILTER, os.O_RDONLY))
+        for place, fd in enumerate((*(high[fd] for fd in fds), filter_fd)):
+            os.dup2(fd, place, inheritable=True)
+        keep = sorted((high[bubblewrap], high[errors]))
+        os.closerange(_FIRST_FREE_FD, keep[0])
+        os.closerange(keep[0] + 1, keep[1])
+        os.closerange(keep[1] + 1, 1 << 20)
+        errors, bubblewrap = high[errors], high[bubblewrap]
+        os.umask(0o022)
+        _limit(request)
+        _become_nobody(request)
+        os.execve(bubblewrap, arguments, {})
+    except BaseException as error:
+        os.write(errors, f"{type(error).__name__}: {error}".encode()[:2000])
+    os._exit(_SETUP_FAILED)
+
+
+def _raise(fd: int) -> int:
+    import fcntl
+
+    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH_FD)
+
+
+def _limit(request: dict[str, Any]) -> None:
+    """Set what bubblewrap itself can live with; the number of processes follows inside (`limit_processes`)."""
+    cpu = max(1, int(request["cpu_s"] + 0.999))
+    for kind, soft, hard in (
+        (resource.RLIMIT_CORE, 0, 0),
+        (resource.RLIMIT_CPU, cpu, cpu + 1),
+        (resource.RLIMIT_DATA, request["memory_bytes"], request["memory_bytes"]),
+        (resource.RLIMIT_FSIZE, request["file_bytes"], request["file_bytes"]),
+        (resource.RLIMIT_NOFILE, 1024, 1024),
+        (resource.RLIMIT_MEMLOCK, 65_536, 65_536),
+        (resource.RLIMIT_MSGQUEUE, 819_200, 819_200),
+        (resource.RLIMIT_SIGPENDING, 1024, 1024),
+    ):
+        ceiling = resource.getrlimit(kind)[1]
+        if ceiling == resource.RLIM_INFINITY:
+            ceiling = max(soft, hard)
+        resource.setrlimit(kind, (min(soft, ceiling), min(hard, ceiling)))
+    with open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")
+
+
+def limit_processes(init: int, request: dict[str, Any]) -> None:
+    """Bound the processes of a sandbox, counted by the kernel per user namespace.
+
+    Set from outside once the namespaces stand: set earlier, it would count against everything that the same user runs.
+    One is added for the namespace's first process. The kernel lets a process change the limits of another one whose
+    user it really is; root needs that too where it was given no CAP_SYS_RESOURCE.
+    """
+    processes = request["processes"] + 1
+    if request["user_namespace"]:
+        resource.prlimit(init, resource.RLIMIT_NPROC, (processes, processes))
+        return
+    os.setresgid(request["gid"], -1, -1)
+    os.setresuid(request["uid"], -1, -1)
+    try:
+        resource.prlimit(init, resource.RLIMIT_NPROC, (processes, processes))
+    finally:
+        os.setresuid(0, -1, -1)
+        os.setresgid(0, -1, -1)
+
+
+def _become_nobody(request: dict[str, Any]) -> None:
+    uid, gid = request["uid"], request["gid"]
+    if not request["user_namespace"]:
+        os.setgroups([])
+        os.setresgid(gid, gid, gid)
+        os.setresuid(uid, uid, uid)
+    syscalls.drop_capabilities()
+    syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)

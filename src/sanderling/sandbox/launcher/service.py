@@ -1,0 +1,196 @@
+"""The launcher's event loop: requests from the backend, messages from bubblewrap, deaths of children, deadlines."""
+
+from __future__ import annotations
+
+import gc
+import os
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+from . import command, layers, wire
+from .command import Running
+
+
+class Service:
+    """Serves one backend until its end of the socket is closed."""
+
+    def __init__(self, sock: socket.socket, mode: dict[str, Any], bubblewrap: int, system: list[str]) -> None:
+        self._sock = sock
+        self._mode = mode
+        self._overlay = layers.overlay_options(mode)
+        self._bubblewrap = bubblewrap
+        self._system = system
+        self._running: dict[int, Running] = {}  # by request id
+        self._selector = selectors.DefaultSelector()
+        self._operations: dict[str, Callable[[dict[str, Any]], tuple[dict[str, Any], list[int]]]] = {
+            "create_store": self._create_store,
+            "drop_store": self._drop_store,
+            "open": self._open,
+            "view": self._view,
+            "finish": self._finish,
+            "kill": self._kill,
+        }
+
+    def run(self) -> None:
+        """Serve until the backend is gone."""
+        wake_reader, wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wake_writer, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._selector.register(self._sock, selectors.EVENT_READ, None)
+        self._selector.register(wake_reader, selectors.EVENT_READ, None)
+        gc.collect()
+        gc.freeze()
+        while True:
+            for key, _ in self._selector.select(self._patience()):
+                if key.fileobj is self._sock:
+                    if not self._serve_one():
+                        return
+                elif key.fd == wake_reader:
+                    os.read(wake_reader, 4096)
+                elif key.data in self._running:
+                    self._on_event(key.data, key.fd)
+            self._reap()
+            self._enforce_deadlines()
+
+    def _patience(self) -> float | None:
+        waiting = [r.deadline for r in self._running.values() if not r.timed_out]
+        return max(0.0, min(waiting) - time.monotonic()) if waiting else None
+
+    def _serve_one(self) -> bool:
+        received = wire.receive(self._sock)
+        if received is None:
+            return False
+        request, fds = received
+        try:
+            if request["op"] == "exec":
+                self._exec(request, fds)
+                return True
+            reply, passed = self._operations[request["op"]](request)
+        except OSError as error:
+            self._reply(request["id"], {"error": str(error), "errno": error.errno})
+            return True
+        finally:
+            for fd in fds:
+                os.close(fd)
+        self._reply(request["id"], reply, passed)
+        return True
+
+    def _reply(self, number: int, fields: dict[str, Any], fds: list[int] | None = None) -> None:
+        try:
+            wire.send(self._sock, {"id": number, **fields}, fds or ())
+        finally:
+            for fd in fds or ():
+                os.close(fd)
+
+    def _create_store(self, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+        layers.create_store(request["store"], request["bytes"], request["inodes"])
+        uid, gid = request["uid"], request["gid"]
+        layers.create_first(f"{request['store']}/0", uid, gid)
+        return {}, [layers.open_directory(request["store"])]
+
+    def _drop_store(self, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+        layers.drop_store(request["store"])
+        return {}, []
+
+    def _open(self, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+        return {}, [layers.open_directory(request["path"])]
+
+    def _view(self, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+        upper = request["upper"]
+        if upper is not None:
+            layers.resize_store(upper.split("/")[0], request["extra"], request["extra_inodes"])
+            layers.create_upper(upper)
+        return {}, [layers.open_workspace(request["layers"], upper, self._overlay)]
+
+    def _finish(self, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+        changed = layers.finish_upper(request["upper"])
+        return {"changed": changed, "used": layers.used_bytes(request["upper"].split("/")[0])}, []
+
+    def _kill(self, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+        running = self._running.get(request["target"])
+        if running is not None:
+            running.kill()
+        return {"found": running is not None}, []
+
+    def _exec(self, request: dict[str, Any], fds: list[int]) -> None:
+        request["overlay"] = self._overlay
+        request["user_namespace"] = self._mode["user_namespace"]
+        layers.resize_store(request["upper"].split("/")[0], request["extra"], request["extra_inodes"])
+        running = command.start(request, fds, self._bubblewrap, self._system, [])
+        self._running[request["id"]] = running
+        self._selector.register(running.status, selectors.EVENT_READ, request["id"])
+
+    def _on_event(self, number: int, fd: int) -> None:
+        running = self._running[number]
+        if fd == running.init_handle:
+            self._selector.unregister(fd)
+            running.init_gone = True
+            return
+        before = len(running.messages)
+        if running.read_status():
+            self._release(number, running)
+        elif len(running.messages) == before:
+            self._selector.unregister(running.status)
+
+    def _release(self, number: int, running: Running) -> None:
+        assert running.init is not None
+        try:
+            running.init_handle = os.pidfd_open(running.init)
+            command.limit_processes(running.init, running.request)
+        except OSError as error:
+            running.trouble = str(error)
+            running.kill()
+            return
+        self._selector.register(running.init_handle, selectors.EVENT_READ, number)
+        os.write(running.release, b"1")
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, _ = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                pid = 0
+            if pid == 0:
+                break
+            for running in self._running.values():
+                if running.outer == pid:
+                    running.outer_gone = True
+                    if running.init_handle is not None:
+                        running.kill()
+                    else:
+                        running.init_gone = True
+                elif running.init == pid:
+                    running.init_gone = True
+        for number, running in list(self._running.items()):
+            if running.outer_gone and running.init_gone:
+                self._complete(number, running)
+
+    def _enforce_deadlines(self) -> None:
+        now = time.monotonic()
+        for running in self._running.values():
+            if not running.timed_out and now >= running.deadline:
+                running.timed_out = True
+                running.kill()
+
+    def _complete(self, number: int, running: Running) -> None:
+        del self._running[number]
+        for fd in (running.status, running.init_handle):
+            if fd is not None and fd in self._selector.get_map():
+                self._selector.unregister(fd)
+        running.read_status()
+        trouble = running.trouble or os.read(running.errors, 4096).decode(errors="replace")
+        running.close()
+        upper = running.request["upper"]
+        fields = {
+            "exit_code": running.exit_code,
+            "timed_out": running.timed_out,
+            "duration_s": time.monotonic() - running.started,
+            "trouble": trouble,
+            "changed": layers.finish_upper(upper),
+            "used": layers.used_bytes(upper.split("/")[0]),
+        }
+        self._reply(number, fields)

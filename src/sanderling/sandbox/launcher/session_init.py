@@ -1,0 +1,1 @@
+"""First process of a session sandbox (placeholder replaced below)."""

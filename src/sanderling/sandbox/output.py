@@ -1,0 +1,82 @@
+"""What is kept of a command's output: the head and the tail of each stream, however much there is."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+_CHUNK = 1 << 18
+_CHUNKS_PER_WAKE = 4  # then let others have the loop
+
+
+class HeadAndTail:
+    """Keeps the first and last bytes of a stream, at most `limit` in all."""
+
+    def __init__(self, limit: int) -> None:
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._head_limit = (limit + 1) // 2
+        self._tail_limit = limit - self._head_limit
+        self._total = 0
+
+    def add(self, chunk: bytes) -> None:
+        self._total += len(chunk)
+        room = self._head_limit - len(self._head)
+        if room > 0:
+            self._head += chunk[:room]
+            chunk = chunk[room:]
+        if len(chunk) >= self._tail_limit:
+            self._tail[:] = chunk[len(chunk) - self._tail_limit :]
+        elif chunk:
+            self._tail += chunk
+            del self._tail[: max(0, len(self._tail) - self._tail_limit)]
+
+    @property
+    def kept(self) -> bytes:
+        return bytes(self._head + self._tail)
+
+    @property
+    def omitted(self) -> int:
+        return self._total - len(self._head) - len(self._tail)
+
+
+class OutputReader:
+    """Reads one pipe through the event loop. No thread, no more memory than the limit."""
+
+    def __init__(self, fd: int, limit: int) -> None:
+        self._fd: int | None = fd
+        self.kept = HeadAndTail(limit)
+        os.set_blocking(fd, False)
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(fd, self._on_readable)
+
+    def _on_readable(self) -> None:
+        for _ in range(_CHUNKS_PER_WAKE):
+            if not self._read_once():
+                return
+
+    def _read_once(self) -> bool:
+        if self._fd is None:
+            return False
+        try:
+            chunk = os.read(self._fd, _CHUNK)
+        except BlockingIOError:
+            return False
+        if not chunk:
+            self.close()
+            return False
+        self.kept.add(chunk)
+        return True
+
+    def finish(self) -> None:
+        """Take what is there now and close; a process that still holds the other end is not waited for."""
+        for _ in range(64):  # a pipe holds at most a few chunks
+            if not self._read_once():
+                break
+        self.close()
+
+    def close(self) -> None:
+        if self._fd is not None:
+            self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = None
