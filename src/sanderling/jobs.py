@@ -17,6 +17,7 @@ from sanderling import __version__
 from sanderling.assemble import Policy, load_environment, load_policy_folder, make_model, open_stage, threads
 from sanderling.config import Config, EvaluationConfig, load_config
 from sanderling.credit.catalogue import load_estimator
+from sanderling.engine.agreement import OnMismatch
 from sanderling.environment import Environment
 from sanderling.errors import CheckpointError, ConfigError, RunFolderError, SanderlingError
 from sanderling.learn.evaluation import Draw, Evaluation, choose_tasks, evaluate
@@ -106,7 +107,7 @@ async def train(config: Config, run: Path | None, *, resume: bool, stream: TextI
     tasks = choose_tasks(
         environment, config.evaluation.split, config.evaluation.tasks, config.evaluation.seed, config.limits
     )
-    stream_of_tasks = TaskStream(environment, config.split, config.seed, config.limits)
+    stream_of_tasks = TaskStream(environment=environment, split=config.split, seed=config.seed, overrides=config.limits)
     stream_of_tasks.task(0)  # an empty or misnamed split is found before anything starts
     estimator = load_estimator(config.credit.estimator, config.credit.settings)
     folder, config = open_run(config, run, resume=resume)
@@ -246,12 +247,16 @@ async def _check_agreement(job: _Training, learner: Any) -> None:
     """Sample a few actions and score them with the trainer, before anything is learnt from such numbers."""
     from sanderling.learn.startup import check_startup
 
-    await check_startup(
+    found = await check_startup(
         job.stage,
         learner,
         job.tasks[:4],
         tolerance=TOLERANCE.get(job.config.engine.dtype, TOLERANCE["float32"]),
-        allow_mismatch=job.config.sampling.allow_mismatch,
+        on_mismatch=OnMismatch(job.config.sampling.on_mismatch),
+    )
+    job.folder.append_event("agreement", verdict=found.verdict.value, max_abs=found.max_abs, tokens=found.n)
+    job.progress.note(
+        f"sampler and trainer: {found.verdict.value}, at most {found.max_abs:.1e} nats on {found.n} tokens"
     )
 
 

@@ -12,14 +12,15 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from sanderling.batch.checks import check_rows
+from sanderling.batch.checks import check_excluded_inert, check_row, check_token_lists, check_trained_once
 from sanderling.batch.rows import assign_credit, training_rows
-from sanderling.credit.protocol import CreditEstimator
+from sanderling.batch.weights import is_dead
+from sanderling.credit.protocol import Credit, CreditEstimator
 from sanderling.engine.protocol import Engine
 from sanderling.engine.weights import push
 from sanderling.errors import InvariantViolation
 from sanderling.learn.agreement import Gap, measure_gap
-from sanderling.learn.learner import Learner, LearnerReport
+from sanderling.learn.learner import Learner
 from sanderling.learn.measure import disposition_counts, episode_metrics, row_metrics
 from sanderling.rollout.scheduler import Scheduler
 from sanderling.rollout.seeds import derive
@@ -90,22 +91,21 @@ async def _step(parts: Parts, hooks: Hooks, step: int) -> None:
         groups = deal_out_rewards(groups, derive(parts.seed, "shuffle", step))
     credit = assign_credit(groups, parts.estimator)
     rows = training_rows(groups, credit, parts.learner.config.batch)
-    check_rows(rows, groups)
-    check_staleness(rows, parts.learner.policy_version, parts.scheduler.config.max_staleness)
+    check_step(parts, groups, credit, rows)
     parts.folder.write_rollouts(step, _with_dropped(groups, dropped), tasks=_tasks(parts, groups), advantages=credit)
     clock.lap("store_s")
     metrics = episode_metrics(groups, dropped) | row_metrics(rows, groups, parts.learner.policy_version)
     gap = await asyncio.to_thread(measure_gap, parts.learner, rows, parts.tolerance)
     learned = await asyncio.to_thread(parts.learner.step, rows)
     clock.lap("train_s")
-    if learned.counts["updates"]:
+    if learned.metrics["updates"]:
         await push(parts.engine, parts.learner.weights(), parts.learner.policy_version)
     parts.scheduler.advance(step)
     clock.lap("push_s")
     report = StepReport(
         step=step,
         policy_version=parts.learner.policy_version,
-        metrics=metrics | _gap_metrics(gap) | _learner_metrics(learned),
+        metrics={**metrics, **_gap_metrics(gap), **learned.metrics},
         timing=clock.report() | _episode_timing(groups),
         counts=_counts(before, parts.scheduler.ledger.snapshot()) | disposition_counts(groups, rows),
     )
@@ -133,6 +133,24 @@ def deal_out_rewards(groups: Sequence[Group], seed: int) -> list[Group]:
         )
         dealt.append(replace(group, members=members))
     return dealt
+
+
+def check_step(parts: Parts, groups: Sequence[Group], credit: Credit, rows: Sequence[TrainingRow]) -> None:
+    """Check invariants 1, 3, 5 and 7 on everything that a step is about to train.
+
+    Raises:
+        InvariantViolation: names the trajectory; nothing of the step is trained.
+    """
+    for group in groups:
+        for member in group.members:
+            check_token_lists(member.trajectory)
+        if len(group.graded()) < len(group.members):
+            check_excluded_inert(group, credit, parts.estimator)
+    for row in rows:
+        check_row(row)
+    dropped = parts.learner.config.batch.dead_groups == "drop"
+    check_trained_once([g for g in groups if not (dropped and is_dead(g, credit))], rows)
+    check_staleness(rows, parts.learner.policy_version, parts.scheduler.config.max_staleness)
 
 
 def check_staleness(rows: Sequence[TrainingRow], version: int, bound: int) -> None:
@@ -171,14 +189,6 @@ def _with_dropped(groups: Sequence[Group], dropped: Sequence[Member]) -> list[Gr
 def _tasks(parts: Parts, groups: Sequence[Group]) -> dict[str, Task]:
     tasks = parts.scheduler.stream.environment.tasks
     return {group.task_id: tasks.get(group.task_id) for group in groups}
-
-
-def _learner_metrics(report: LearnerReport) -> dict[str, float]:
-    return dict(report.metrics) | {
-        "tokens_trained": float(report.counts["trained_tokens"]),
-        "rows_skipped_zero_advantage": float(report.counts["skipped_zero_advantage"]),
-        "updates": float(report.counts["updates"]),
-    }
 
 
 def _gap_metrics(gap: Gap | None) -> dict[str, float]:

@@ -87,22 +87,11 @@ def _state_groups(groups: Sequence[Group]) -> dict[str, float]:
 def row_metrics(rows: Sequence[TrainingRow], groups: Sequence[Group], version: int) -> dict[str, float]:
     """Return what is about to be trained; `version` is the number of the weights that will be updated."""
     live = {row.trajectory_id for row in rows if np.any(row.advantages[row.loss_mask])}
-    metrics = {
-        "rows_trained": float(len(live)),
-        "groups_trained": float(sum(any(m.trajectory.id in live for m in group.members) for group in groups)),
-    }
+    metrics = {"groups_trained": float(sum(any(m.trajectory.id in live for m in group.members) for group in groups))}
     if not rows:
         return metrics
-    versions = np.concatenate([row.policy_versions[row.loss_mask] for row in rows])
-    advantages = np.concatenate([row.advantages[row.loss_mask] for row in rows])
-    staleness = version - versions
-    return metrics | {
-        "staleness_max": float(staleness.max()),
-        "staleness_mean": float(staleness.mean()),
-        "advantage_mean": float(advantages.mean()),
-        "advantage_std": float(advantages.std()),
-        "advantage_abs_mean": float(np.abs(advantages).mean()),
-    }
+    staleness = version - np.concatenate([row.policy_versions[row.loss_mask] for row in rows])
+    return metrics | {"staleness_max": float(staleness.max()), "staleness_mean": float(staleness.mean())}
 
 
 def disposition_counts(groups: Sequence[Group], rows: Sequence[TrainingRow]) -> dict[str, int]:

@@ -39,8 +39,8 @@ class SamplingConfig(BaseModel):
         1.0, ge=0.0, description="0 is greedy; anything but 1 trains another policy than it samples"
     )
     top_p: float = Field(1.0, gt=0.0, le=1.0, description="below 1 the sampler's mass differs from the trainer's")
-    allow_mismatch: bool = Field(
-        False, description="go on although the start-up check finds that sampler and trainer mean different things"
+    on_mismatch: Literal["refuse", "allow"] = Field(
+        "refuse", description="what to do when the start-up check finds that sampler and trainer mean different things"
     )
 
 

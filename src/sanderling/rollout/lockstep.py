@@ -8,7 +8,7 @@ at once between two such rounds.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sanderling.engine.protocol import Engine, SampleRequest
@@ -42,6 +42,9 @@ class LockstepEngine:
         self._waiting[request.session] = (request, future)
         self._start_round_if_complete()
         return await future
+
+    async def generate_many(self, requests: Sequence[SampleRequest]) -> list[Action]:
+        return await self._engine.generate_many(requests)
 
     def end_session(self, session: str) -> None:
         self._engine.end_session(session)
