@@ -151,7 +151,7 @@ class Learner:
         loss, sums = policy_loss(scores.logprobs, scores.entropy, columns, self.config.loss)
         if not torch.isfinite(loss):
             raise LearnerError(
-                f"update {self.policy_version}: the loss is {float(loss)} in the micro-batch of trajectories "
+                f"update {self.policy_version}: the loss is {sums.loss} in the micro-batch of trajectories "
                 f"{', '.join(micro.trajectory_ids)}; no update was made. Expected finite log-probabilities and advantages"
             )
         loss.backward()
