@@ -147,14 +147,14 @@ def test_a_resume_moves_what_came_after_the_checkpoint_aside(tmp_path):
             run.write_rollouts(step, [group])
             run.append_metrics(report(step))
         run.write_evaluation("step=000003", [group], step=3)
-        run.write_evaluation("after", [group], step=3)
+        run.write_evaluation("after-greedy", [group], step=2)
     with RunFolder.at(tmp_path / "run") as run:
         assert run.resumed
         moved = run.truncate_after(2)
         assert set(moved) == {
             "rollouts/step=000003",
             "rollouts/eval=step=000003",
-            "rollouts/eval=after",
+            "rollouts/eval=after-greedy",
             "metrics.jsonl: 1 lines",
         }
         assert run.reader().steps() == [1, 2]

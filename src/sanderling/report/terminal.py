@@ -186,9 +186,11 @@ def _cells(report: StepReport) -> dict[str, str]:
 
 
 def _solved(report: StepReport) -> str:
-    rate, graded = report.metrics.get("solve_rate"), report.counts.get("graded")
+    """Return rate and counts; the step's graded members are those trained and those dropped."""
+    rate = report.metrics.get("solve_rate")
     if rate is None:
         return ""
+    graded = sum(number for name, number in report.counts.items() if name == "trained" or name.startswith("dropped_"))
     return f"{rate:.2f}" + (f" ({round(rate * graded)}/{graded})" if graded else "")
 
 

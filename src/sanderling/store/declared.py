@@ -55,16 +55,17 @@ _one("solve_rate_high", "share", "upper end of the 95 % Wilson interval of solve
 _one(
     "pass_at_k",
     "share",
-    "mean over groups of 1 - C(n-c, k) / C(n, k), k = group size",
+    "groups with a solved member / groups: 1 - C(n-c, k) / C(n, k) at k = n graded members",
     "higher",
     "arXiv 2107.03374 eq. 1",
 )
 
-# Evaluations: greedy decoding on held-out tasks, one trajectory per task.
-_one("eval_solve_rate", "share", "solved / graded tasks of the evaluation taken after this step", "higher")
+# Evaluations on tasks that are never trained on.
+_one("eval_solve_rate", "share", "solved / graded episodes of the evaluation taken after this step", "higher")
 _one("eval_solve_rate_low", "share", "lower end of its 95 % Wilson interval", "higher", _WILSON)
 _one("eval_solve_rate_high", "share", "upper end of its 95 % Wilson interval", "higher", _WILSON)
-_one("eval_tasks", "tasks", "graded tasks of the evaluation")
+_one("eval_seconds", "s", "wall clock of the evaluation taken after this step", "lower")
+_one("eval_tasks", "episodes", "graded episodes of the evaluation")
 _one("eval_reward_mean", "reward", "mean reward of the evaluation", "higher")
 _one("eval_turns_mean", "turns", "mean turns per trajectory of the evaluation")
 _one("eval_submitted_share", "share", "trajectories of the evaluation that ended with a submission / all", "higher")
@@ -90,7 +91,7 @@ _one(
 _one("groups_trained", "groups", "groups with at least one trained row", "higher")
 _one("members_excluded", "trajectories", "trajectories that enter no baseline", "lower")
 _one("tokens_trained", "tokens", "action tokens with a loss mask of 1 in the step")
-_one("rows_trained", "rows", "training rows of the step")
+_one("rows_trained", "rows", "training rows with an advantage that isn't 0 at a trained token")
 _one("rows_skipped_zero_advantage", "rows", "rows whose advantages are all zero: nothing to learn, not computed")
 _one("advantage_mean", "advantage", "mean advantage over the trained tokens")
 _one("advantage_std", "advantage", "population standard deviation of the advantages over the trained tokens")
@@ -99,8 +100,8 @@ _one("state_singleton_share", "share", "turns whose state group has one member /
 _one("state_group_mean", "turns", "mean size of the groups of turns that share a state", "higher", "arXiv 2505.10978")
 
 # The update. Sums run over trained tokens; r = exp(logprob now - logprob at sampling).
-_one("loss", "loss", "sum of weight * per-token objective over the step, negated")
-_one("grad_norm", "norm", "2-norm of the whole gradient before clipping")
+_one("loss", "loss", "sum of weight * per-token objective, negated; mean over the step's updates")
+_one("grad_norm", "norm", "2-norm of the whole gradient before clipping; mean over the step's updates")
 _one("entropy", "nats", "mean entropy of the policy's next-token distribution at trained positions")
 _one(
     "clip_fraction",
@@ -142,6 +143,10 @@ _time("store_s", "wall clock of writing rollouts and metrics")
 _time("checkpoint_s", "wall clock of writing the checkpoint")
 _time("eval_s", "wall clock of the evaluation after the step")
 _time("step_s", "wall clock of the whole step")
+_time("episodes_sandbox_s", "sum over the step's episodes of the time to get their sandboxes")
+_time("episodes_sample_s", "sum over the step's episodes of the time in the engine, waiting included")
+_time("episodes_tools_s", "sum over the step's episodes of the time in tools")
+_time("episodes_grade_s", "sum over the step's episodes of the time of grading")
 _time("engine_busy_s", "wall clock in which the engine computed", "neither")
 _time("sandbox_wait_s", "sum over episodes of the wait for a sandbox")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -51,7 +51,6 @@ class Rollouts:
     source: str  # name of the folder, such as "step=000012" or "eval=before"
     step: int | None  # optimiser step as it was given to the store
     groups: tuple[Group, ...]
-    dropped: tuple[Member, ...]  # outside every group: lost attempts that were retried
     advantages: Mapping[str, tuple[float | None, ...]]  # by trajectory id, one per turn; None: not trained
     task_prompts: Mapping[str, str] = field(default_factory=dict)  # by task id
     task_metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by task id
@@ -61,10 +60,9 @@ class Rollouts:
         return "eval" if self.source.startswith("eval=") else "train"
 
     def members(self) -> Iterator[Member]:
-        """Yield every member of every group, then the dropped ones."""
+        """Yield every member of every group, excluded ones too."""
         for group in self.groups:
             yield from group.members
-        yield from self.dropped
 
 
 class RunReader:
@@ -126,6 +124,34 @@ class RunReader:
         """
         return read_rollouts(self.path / "rollouts" / f"eval={label}")
 
+    def sources(self) -> list[str]:
+        """Return the names of the rollout folders: "step=000001", ..., then "eval=before", ..."""
+        return [f"step={step:06d}" for step in self.steps()] + [f"eval={label}" for label in self.evaluations()]
+
+    def heads(self, source: str) -> list[dict[str, Any]]:
+        """Return the rows of a folder's trajectories.parquet without their token ids: cheap, one dict per trajectory.
+
+        Raises:
+            RunFolderError: there is no such folder, or its file is damaged.
+        """
+        table = _read_table(self.path / "rollouts" / source / "trajectories.parquet", without=("prompt_ids",))
+        return [row | {"source": source} for row in table.to_pylist()]
+
+    def step_of(self, source: str) -> int | None:
+        """Return the optimiser step that a folder belongs to, as it was given to the store; None: none was given."""
+        file = self.path / "rollouts" / source / "trajectories.parquet"
+        try:
+            value = (pq.read_schema(file).metadata or {}).get(schema.STEP_KEY)
+        except pa.ArrowInvalid as error:
+            raise RunFolderError(f"{file} is damaged: {error}; the rollouts of this folder can't be read") from error
+        except OSError as error:
+            raise failed("read", file, error) from error
+        return None if value is None else int(value)
+
+    def read(self, source: str) -> Rollouts:
+        """Return the rollouts of a folder by its name, as in `sources`."""
+        return read_rollouts(self.path / "rollouts" / source)
+
     def _folders(self) -> list[str]:
         folder = self.path / "rollouts"
         return sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []
@@ -168,12 +194,11 @@ def read_rollouts(folder: Path) -> Rollouts:
         members.append(_member(head, trajectory, verdicts[index], findings))
         stored[trajectory.id] = tuple(advantages[start:end])
         start = end
-    step, groups = metadata.get(schema.STEP_KEY), _groups(metadata, members)
+    step = metadata.get(schema.STEP_KEY)
     return Rollouts(
         source=folder.name,
         step=None if step is None else int(step),
-        groups=groups,
-        dropped=tuple(members[sum(len(group.members) for group in groups) :]),
+        groups=_groups(metadata, members),
         advantages=stored,
         task_prompts={row["task_id"]: row["task_prompt"] for row in heads if row["task_prompt"] is not None},
         task_metadata={row["task_id"]: dict(row["task_metadata"]) for row in heads if row["task_metadata"] is not None},
@@ -191,9 +216,10 @@ def _modified(folder: Path) -> int:
     return (folder / "trajectories.parquet").stat().st_mtime_ns if (folder / "trajectories.parquet").exists() else 0
 
 
-def _read_table(file: Path) -> pa.Table:
+def _read_table(file: Path, without: Sequence[str] = ()) -> pa.Table:
     try:
-        table = pq.ParquetFile(file).read()
+        parquet = pq.ParquetFile(file)
+        table = parquet.read([name for name in parquet.schema_arrow.names if name not in without])
     except pa.ArrowInvalid as error:
         raise RunFolderError(f"{file} is damaged: {error}; the rollouts of this folder can't be read") from error
     except OSError as error:

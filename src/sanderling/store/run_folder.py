@@ -35,7 +35,7 @@ from sanderling.store.metrics import check_declared
 from sanderling.store.reader import EVALUATION_FOLDER, STEP_FOLDER, RunReader
 from sanderling.store.schema import STEP_KEY
 from sanderling.store.tables import tables
-from sanderling.types import Group, Member, StepReport, Task
+from sanderling.types import Group, StepReport, Task
 
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9=_.-]*")
 
@@ -137,7 +137,6 @@ class RunFolder:
         step: int,
         groups: Sequence[Group],
         *,
-        dropped: Sequence[Member] = (),
         tasks: Mapping[str, Task] | None = None,
         advantages: Mapping[str, ArrayLike] | None = None,
     ) -> Path:
@@ -145,8 +144,7 @@ class RunFolder:
 
         Args:
             step: optimiser step that the rollouts belong to.
-            groups: all groups of the step.
-            dropped: attempts that were lost on the way and retried, or belong to no group any more.
+            groups: all groups of the step, with lost attempts that were retried.
             tasks: by task id; adds the task's text and labels (family, topic) for reports.
             advantages: by trajectory id, (turns,) mean advantage of each turn's action tokens.
 
@@ -159,7 +157,7 @@ class RunFolder:
                 f"{folder} exists: the rollouts of step {step} are stored already; a resumed run must call "
                 "truncate_after(<step of the checkpoint>) first"
             )
-        self._write_folder(folder, tables(groups, step=step, dropped=dropped, tasks=tasks, advantages=advantages))
+        self._write_folder(folder, tables(groups, step=step, tasks=tasks, advantages=advantages))
         return folder
 
     def write_evaluation(
@@ -310,13 +308,12 @@ def _is_later(entry: Path, step: int) -> bool:
     if match := STEP_FOLDER.fullmatch(entry.name):
         return int(match[1]) > step
     if match := EVALUATION_FOLDER.fullmatch(entry.name):
+        last = match[1].split("-")[0] == "after"  # of the end of the run, which is now to come again
         try:
             taken = (pq.read_schema(entry / "trajectories.parquet").metadata or {}).get(STEP_KEY)
         except (OSError, pa.ArrowInvalid):
-            return False
-        return (
-            match[1] == "after" if taken is None else int(taken) > step or (match[1] == "after" and int(taken) >= step)
-        )
+            return last
+        return last if taken is None else int(taken) > step or (last and int(taken) >= step)
     return False
 
 

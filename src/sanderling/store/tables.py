@@ -20,7 +20,6 @@ def tables(
     groups: Sequence[Group],
     *,
     step: int | None = None,
-    dropped: Sequence[Member] = (),
     tasks: Mapping[str, Task] | None = None,
     advantages: Mapping[str, ArrayLike] | None = None,
 ) -> dict[str, pa.Table]:
@@ -29,7 +28,6 @@ def tables(
     Args:
         groups: every group with every member, excluded ones too.
         step: optimiser step that the groups belong to; kept in the file metadata.
-        dropped: members outside every group, such as lost attempts that were retried; they stand after the others.
         tasks: by task id; adds the task's text and labels to the trajectories.
         advantages: by trajectory id, (turns,) mean advantage of each turn's action tokens; trajectories that are missing
             here get null.
@@ -37,7 +35,7 @@ def tables(
     Raises:
         ValueError: the advantages of a trajectory are not one per turn.
     """
-    members = [member for group in groups for member in group.members] + list(dropped)
+    members = [member for group in groups for member in group.members]
     heads = _trajectory_table(members, tasks or {})
     built = {
         "trajectories": heads,
