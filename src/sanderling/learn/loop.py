@@ -102,12 +102,16 @@ async def _step(parts: Parts, hooks: Hooks, step: int) -> None:
         await push(parts.engine, parts.learner.weights(), parts.learner.policy_version)
     parts.scheduler.advance(step)
     clock.lap("push_s")
+    trained = dict(learned.metrics)
+    updates = int(trained.pop("updates"))
     report = StepReport(
         step=step,
         policy_version=parts.learner.policy_version,
-        metrics={**metrics, **_gap_metrics(gap), **learned.metrics},
+        metrics={**metrics, **_gap_metrics(gap), **trained},
         timing=clock.report() | _episode_timing(groups),
-        counts=_counts(before, parts.scheduler.ledger.snapshot()) | disposition_counts(groups, rows),
+        counts=_counts(before, parts.scheduler.ledger.snapshot())
+        | disposition_counts(groups, rows)
+        | {"updates": updates},
     )
     extra = await hooks.after_step(report)
     parts.folder.append_metrics(replace(report, metrics={**report.metrics, **extra}))

@@ -10,7 +10,7 @@ from sanderling.environment import Environment
 from sanderling.errors import TaskError, VerifierError
 from sanderling.harness.line_edit import LineEditHarness
 from sanderling.sandbox.protocol import Command, ExecResult, SandboxBackend
-from sanderling.testing.sandboxes import result
+from sanderling.testing.sandboxes import MemoryBackend, result
 from sanderling.types import Evidence, Graded, Limits, Submission, Task
 
 BUGGY = b"def add(a, b):\n    return a - b\n"
@@ -85,3 +85,8 @@ def calc_environment(
         verifier=verifier or RuleVerifier(),
         tools={},
     )
+
+
+def memory_backend() -> MemoryBackend:
+    """Return the backend that `calc_environment` runs on; name it sanderling.testing.environments:memory_backend."""
+    return MemoryBackend(commands=calc_commands)
