@@ -25,6 +25,7 @@ from safetensors.torch import load_file
 
 from sanderling.errors import CheckpointError
 from sanderling.learn.learner import Learner
+from sanderling.learn.model import no_progress_bars
 from sanderling.types import JsonValue
 
 FORMAT = 1
@@ -61,6 +62,9 @@ class Latest:
 def save_checkpoint(run: Path, learner: Learner, state: RunState, *, model_folder: Path | None, keep: int = 2) -> Path:
     """Write `<run>/checkpoints/<step>` and remove all but the newest `keep` checkpoints.
 
+    Checkpoints of later steps go as well: they belong to a course that was given up when the run went on from an earlier
+    step, and `latest` must not find them.
+
     Args:
         run: the run folder.
         learner: its model must have `save_pretrained`.
@@ -92,7 +96,7 @@ def save_checkpoint(run: Path, learner: Learner, state: RunState, *, model_folde
             f"checkpoint {place} can't be written ({free} MiB free): {error}; earlier checkpoints are untouched. "
             "Make room or lower the number of checkpoints kept"
         ) from error
-    _remove_old(place.parent, keep)
+    _remove_others(place, keep)
     return place
 
 
@@ -126,7 +130,7 @@ def load_checkpoint(folder: Path, learner: Learner, config_hash: str | None = No
 def latest(run: Path) -> Latest:
     """Find the newest checkpoint that is whole. Every one that is passed over is named with its reason."""
     skipped = []
-    for folder in sorted((run / "checkpoints").glob("[0-9]*"), key=lambda f: f.name, reverse=True):
+    for folder in reversed(_by_step(run / "checkpoints")):
         defect = find_defect(folder)
         if defect is None:
             return Latest(folder=folder, skipped=tuple(skipped))
@@ -159,7 +163,8 @@ def find_defect(folder: Path) -> str | None:
 
 
 def _write(folder: Path, learner: Learner, state: RunState, model_folder: Path | None) -> None:
-    learner.model.save_pretrained(folder)
+    with no_progress_bars():
+        learner.model.save_pretrained(folder)
     if model_folder is not None:
         for file in sorted(model_folder.iterdir()):
             if file.is_file() and file.name.startswith(_MODEL_FILES) and not (folder / file.name).exists():
@@ -184,9 +189,18 @@ def _put(partial: Path, place: Path) -> None:
     _flush([place.parent])
 
 
-def _remove_old(parent: Path, keep: int) -> None:
-    for folder in sorted(parent.glob("[0-9]*"), key=lambda f: f.name)[:-keep]:
-        doomed = parent / f"{_HIDDEN}removed-{folder.name}"  # renamed first: a kill leaves no half checkpoint behind
+def _by_step(parent: Path) -> list[Path]:
+    found = [folder for folder in parent.iterdir() if folder.name.isdigit()] if parent.is_dir() else []
+    return sorted(found, key=lambda folder: int(folder.name))
+
+
+def _remove_others(saved: Path, keep: int) -> None:
+    found = _by_step(saved.parent)
+    here = found.index(saved)
+    for folder in [*found[: max(0, here + 1 - keep)], *found[here + 1 :]]:
+        doomed = (
+            saved.parent / f"{_HIDDEN}removed-{folder.name}"
+        )  # renamed first: a kill leaves no half checkpoint behind
         folder.rename(doomed)
         shutil.rmtree(doomed, ignore_errors=True)
 

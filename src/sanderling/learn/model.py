@@ -30,7 +30,7 @@ def load_policy(
     if not (folder / "config.json").is_file():
         raise ModelError(f"no config.json in {folder}; a model folder needs config.json, weights and tokenizer.json")
     try:
-        with _quiet():
+        with no_progress_bars():
             model = AutoModelForCausalLM.from_pretrained(
                 folder, dtype=torch.float32, attn_implementation=attention, local_files_only=True
             )
@@ -40,7 +40,7 @@ def load_policy(
 
 
 @contextmanager
-def _quiet() -> Generator[None]:
+def no_progress_bars() -> Generator[None]:
     """Keep transformers' progress bars off the terminal."""
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
