@@ -1,0 +1,59 @@
+"""What a mutation family sees (a site) and what it leads to (a mutant)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import libcst as cst
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutant:
+    """One version of a source text with one planted bug.
+
+    `source` differs from the gold text in exactly one line, and that line keeps its indentation: replacing the line
+    repairs the bug.
+    """
+
+    source: str
+    family: str
+    line: int  # 1-based number of the changed line, the same in both texts
+    description: str
+
+    @property
+    def text(self) -> str:
+        """The changed line without its line end."""
+        return self.source.split("\n")[self.line - 1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """One node of a syntax tree with what a family must know about its surroundings."""
+
+    node: cst.CSTNode
+    parents: tuple[cst.CSTNode, ...]  # from the module down to the direct parent
+    names: tuple[str, ...]  # parameters and locals that are bound before this line, in order of binding
+    loads: bool  # the node is a name that is read here
+    depth_of_loops: int  # number of loops around the node inside its function
+
+    @property
+    def parent(self) -> cst.CSTNode:
+        return self.parents[-1]
+
+    @property
+    def annotated(self) -> bool:
+        """The node is a part of a type annotation: changing it changes no behaviour."""
+        return any(isinstance(parent, cst.Annotation) for parent in self.parents)
+
+    def inside(self, *kinds: type[cst.CSTNode]) -> bool:
+        """Whether the direct parent is of one of these kinds."""
+        return isinstance(self.parent, kinds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """One kind of bug: `propose` yields nodes that may stand in place of the site's node."""
+
+    name: str
+    propose: Callable[[Site], Iterator[cst.CSTNode]]

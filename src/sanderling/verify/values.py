@@ -1,0 +1,134 @@
+"""Python values as JSON values that keep the exact type, and back.
+
+None, bool, int and str stand for themselves and a list is a JSON array; everything else is an object with one key:
+`{"float": "-0.0"}`, `{"bytes": "00ff"}`, `{"tuple": [...]}`, `{"dict": [[key, value], ...]}`, `{"set": [...]}`,
+`{"frozenset": [...]}`, `{"int": "0x..."}` for very large integers, and `{"opaque": "module.Type"}` for what isn't one of
+these types *exactly*: a subclass is opaque too. Opaque never equals anything, not even itself.
+
+This file is also read by programs inside a sandbox: it must stay one file, on the standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+
+MAX_DEPTH = 40
+MAX_NODES = 20_000
+MAX_TEXT = 100_000  # characters or bytes in one value, all its strings together
+_JSON_INT_BITS = 4_096  # beyond, decimal text would be slow and, over 4,300 digits, refused by the interpreter
+
+
+class _Budget:
+    """What is left for one value; running out makes the rest opaque."""
+
+    __slots__ = ("nodes", "text")
+
+    def __init__(self):
+        self.nodes = MAX_NODES
+        self.text = MAX_TEXT
+
+
+def encode(value):
+    """Return the JSON value of a Python value. Never raises and never calls a method of an unknown type."""
+    return _encode(value, 0, _Budget())
+
+
+def _encode(value, depth, budget):
+    budget.nodes -= 1
+    kind = type(value)
+    if value is None or kind is bool:
+        return value
+    if depth > MAX_DEPTH or budget.nodes < 0:
+        return {"opaque": "a value that is too deep or too large"}
+    if kind is int:
+        return value if value.bit_length() <= _JSON_INT_BITS else _capped("int", hex(value), budget)
+    if kind is float:
+        return {"float": repr(value)}
+    if kind is str or kind is bytes:
+        budget.text -= len(value)
+        if budget.text < 0:
+            return {"opaque": "a value that is too deep or too large"}
+        return value if kind is str else {"bytes": value.hex()}
+    if kind is list or kind is tuple:
+        items = [_encode(item, depth + 1, budget) for item in value]
+        return items if kind is list else {"tuple": items}
+    if kind is dict:
+        pairs = value.items()
+        return {"dict": [[_encode(key, depth + 1, budget), _encode(item, depth + 1, budget)] for key, item in pairs]}
+    if kind is set or kind is frozenset:
+        items = [_encode(item, depth + 1, budget) for item in value]
+        return {kind.__name__: sorted(items, key=text_of)}
+    return {"opaque": type_name(kind)}
+
+
+def _capped(name, text, budget):
+    budget.text -= len(text)
+    return {name: text} if budget.text >= 0 else {"opaque": "a value that is too deep or too large"}
+
+
+def type_name(kind):
+    """Return `module.Name` of a type, whatever the type says about itself."""
+    module = type.__getattribute__(kind, "__dict__").get("__module__")
+    name = type.__dict__["__name__"].__get__(kind)
+    return f"{module if type(module) is str else 'builtins'}.{name}"[:100]
+
+
+def decode(data):
+    """Return the Python value of an encoded one: a fresh object each time.
+
+    Raises ValueError for an opaque or malformed value.
+    """
+    kind = type(data)
+    if data is None or kind in (bool, int, str):
+        return data
+    if kind is list:
+        return [decode(item) for item in data]
+    if kind is dict and len(data) == 1:
+        ((name, inner),) = data.items()
+        if name == "float":
+            return float(inner)
+        if name == "int":
+            return int(inner, 16)
+        if name == "bytes":
+            return bytes.fromhex(inner)
+        if name == "dict":
+            return {decode(key): decode(item) for key, item in inner}
+        sequence = {"tuple": tuple, "set": set, "frozenset": frozenset}.get(name)
+        if sequence is not None:
+            return sequence(decode(item) for item in inner)
+    raise ValueError(f"not an encoded value: {str(data)[:80]}")
+
+
+def text_of(data):
+    """Return canonical JSON text of an encoded value: two values are equal if and only if their texts are.
+
+    The order of a dict's keys and of a set's items does not count, as in Python's own comparison; types do.
+    """
+    return json.dumps(_sorted(data), separators=(",", ":"), sort_keys=True)
+
+
+def _sorted(data):
+    if type(data) is list:
+        return [_sorted(item) for item in data]
+    if type(data) is dict:
+        if len(data) == 1:
+            ((name, inner),) = data.items()
+            if name in ("dict", "set", "frozenset") and type(inner) is list:
+                items = [_sorted(item) for item in inner]
+                return {name: sorted(items, key=lambda item: json.dumps(item, sort_keys=True))}
+        return {key: _sorted(item) for key, item in data.items()}
+    return data
+
+
+def has_opaque(data):
+    """Whether an encoded value holds something of an unknown type."""
+    if type(data) is list:
+        return any(has_opaque(item) for item in data)
+    if type(data) is dict:
+        return "opaque" in data or any(has_opaque(item) for item in data.values())
+    return False
+
+
+def same(first, second):
+    """Whether two encoded values are equal in type and value; opaque equals nothing."""
+    return not has_opaque(first) and not has_opaque(second) and text_of(first) == text_of(second)
