@@ -1,0 +1,1 @@
+"""Making of the default policy from nothing: tokenizer, corpus, demonstrations, training."""

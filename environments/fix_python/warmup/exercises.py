@@ -1,0 +1,105 @@
+"""Exercises: a right function, bugs that one line repairs, and, where it can run, calls with their right results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+
+import libcst as cst
+
+from fix_python.catalogue import problems
+from fix_python.problem import Problem
+from fix_python.splits import TRAIN, assign
+from fix_python.warmup import programs
+from fix_python.warmup.library import library_functions
+from fix_python.warmup.rename import new_names, renamed
+from fix_python.warmup.trial import Calls, cut_off_after, recorded_calls
+from sanderling.errors import TaskError
+from sanderling.tasks.mutation import FAMILIES, Family, Mutant, Site, mutants
+
+CALLS = (3, 5)
+_MANY = {"wrong_variable": 0.05, "constant": 0.2, "boundary": 0.35, "dropped_statement": 0.3}
+_FEW = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exercise:
+    """A right function with bugs that may be planted in it."""
+
+    name: str
+    source: str
+    bugs: tuple[Mutant, ...]
+    calls: Calls | None  # None: the function can't run here, so nothing of a test can be shown
+
+
+def some_mutants(source: str, rng: Random) -> tuple[Mutant, ...]:
+    """Return a random few of the mutants of `source`, rare kinds of bugs about as often as common ones."""
+    thinned = [_thinned(family, _MANY.get(family.name, _FEW), rng) for family in FAMILIES]
+    try:
+        return tuple(mutants(source, thinned))
+    except (TaskError, RecursionError):
+        return ()
+
+
+def _thinned(family: Family, share: float, rng: Random) -> Family:
+    def propose(site: Site) -> Iterator[cst.CSTNode]:
+        return (node for node in family.propose(site) if rng.random() < share)
+
+    return Family(name=family.name, propose=propose)
+
+
+def library_exercises(rng: Random, count: int) -> Iterator[Exercise]:
+    """Yield exercises from the standard library's functions; they never run."""
+    for source in library_functions(rng, count):
+        bugs = some_mutants(source, rng)
+        if bugs:
+            yield Exercise(name=source[4 : source.index("(")], source=source, bugs=bugs, calls=None)
+
+
+def program_exercises(rng: Random, count: int) -> Iterator[Exercise]:
+    """Yield `count` exercises from random programs, with calls that mostly succeed."""
+    made = 0
+    while made < count:
+        program = programs.random_program(rng)
+        arguments = [program.draw(rng) for _ in range(rng.randint(*CALLS))]
+        with cut_off_after():
+            calls = recorded_calls(program.source, program.name, arguments)
+        bugs = some_mutants(program.source, rng)
+        if calls is not None and bugs:
+            made += 1
+            yield Exercise(name=program.name, source=program.source, bugs=bugs, calls=calls)
+
+
+def training_problems() -> list[Problem]:
+    """Return the problems of the train split; the held-out ones are never looked at in this package."""
+    split = assign(list(problems().values()))
+    return [problem for problem in problems().values() if split[problem.name] == TRAIN]
+
+
+def problem_exercises(rng: Random, variants: int) -> Iterator[Exercise]:
+    """Yield `variants` exercises for each training problem: the first as it is, the others with other names."""
+    pool = programs.name_pool()
+    for problem in training_problems():
+        bugs = tuple(mutants(problem.source))
+        calls = recorded_calls(problem.source, problem.name, problem.examples)
+        exercise = Exercise(name=problem.name, source=problem.source, bugs=bugs, calls=calls)
+        yield exercise
+        for _ in range(variants - 1):
+            other = _renamed(exercise, problem, pool, rng)
+            if other is not None:
+                yield other
+
+
+def _renamed(exercise: Exercise, problem: Problem, pool: tuple[str, ...], rng: Random) -> Exercise | None:
+    names = new_names(exercise.source, pool, rng, rng.choice([0.4, 0.8, 1.0]))
+    source = renamed(exercise.source, names)
+    if source is None:
+        return None
+    arguments: Sequence[tuple] = problem.examples
+    if rng.random() < 0.5:
+        arguments = problem.draw(rng, rng.randint(*CALLS))
+    with cut_off_after():
+        calls = recorded_calls(source, exercise.name, arguments)
+    bugs = [replace(bug, source=text) for bug in exercise.bugs if (text := renamed(bug.source, names)) is not None]
+    return Exercise(name=exercise.name, source=source, bugs=tuple(bugs), calls=calls) if calls and bugs else None

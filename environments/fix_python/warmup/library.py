@@ -1,0 +1,81 @@
+"""Functions of the Python standard library that is installed: ordinary code, to learn copying and ordinary shapes from."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sysconfig
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+MIN_LINES, MAX_LINES = 3, 16
+MAX_CHARACTERS = 600
+MAX_LINE_LENGTH = 80
+_LEFT_OUT = frozenset(
+    {"site-packages", "test", "tests", "idlelib", "idle_test", "lib2to3", "__pycache__", "turtledemo"}
+)
+_PLAIN_QUOTES = re.compile(r"'([^'\"\\\n]*)'")
+
+
+def library_functions(rng: Random, count: int) -> list[str]:
+    """Return up to `count` sources of functions, each ending in a newline, all different.
+
+    Functions without `self` come first, because they are closest to what the policy will work on. The result depends on
+    the interpreter's own library and on `rng`.
+    """
+    free: list[str] = []
+    methods: list[str] = []
+    for source in dict.fromkeys(_all_functions()):
+        (methods if "self" in source else free).append(source)
+    rng.shuffle(free)
+    rng.shuffle(methods)
+    chosen = (free + methods)[:count]
+    rng.shuffle(chosen)
+    return chosen
+
+
+def _all_functions() -> Iterator[str]:
+    root = Path(sysconfig.get_paths()["stdlib"])
+    for file in sorted(root.rglob("*.py")):
+        if _LEFT_OUT.isdisjoint(file.relative_to(root).parts):
+            yield from _functions_of(file)
+
+
+def _functions_of(file: Path) -> Iterator[str]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(file.read_text("utf-8"))
+    except (SyntaxError, UnicodeDecodeError, ValueError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and (node.end_lineno or 0) - node.lineno < 3 * MAX_LINES:
+            source = normalised(node)
+            if source is not None:
+                yield source
+
+
+def normalised(node: ast.FunctionDef) -> str | None:
+    """Return the function as plain source in the style of the problems, or None where it is too short, long or wide.
+
+    Decorators go, a docstring keeps its first line, and texts stand in double quotes where that changes nothing.
+    """
+    node.decorator_list = []
+    docstring = ast.get_docstring(node)
+    if docstring is not None:
+        first = docstring.strip().split("\n")[0][: MAX_LINE_LENGTH - 12]
+        node.body = [ast.Expr(ast.Constant(first)), *node.body[1:]] if first.isascii() and first else node.body[1:]
+    if not node.body:
+        return None
+    plain = ast.unparse(node) + "\n"
+    quoted = _PLAIN_QUOTES.sub(r'"\1"', plain)
+    try:
+        same = ast.dump(ast.parse(quoted)) == ast.dump(ast.parse(plain))
+    except SyntaxError:
+        same = False
+    source = quoted if same else plain
+    lines = source.splitlines()
+    fits = MIN_LINES <= len(lines) <= MAX_LINES and len(source) <= MAX_CHARACTERS and source.isascii()
+    return source if fits and max(map(len, lines)) <= MAX_LINE_LENGTH else None
