@@ -47,7 +47,7 @@ def resolve_policy(name: str, *, local_files_only: bool = False) -> Path:
         return folder
     if not _HUB_ID.fullmatch(name) or name.startswith((".", "/", "~")):
         close = difflib.get_close_matches(name, registered, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
+        hint = f"; did you mean {close[0]!r}?" if close else "."
         raise ModelError(
             f"no model folder {name!r} and no policy of that name{hint} Registered policies: "
             f"{', '.join(sorted(registered)) or 'none'}. Expected one of these, a folder, or a hub id owner/model"
