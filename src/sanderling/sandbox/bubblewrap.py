@@ -17,6 +17,7 @@ from typing import Any
 
 from sanderling.errors import SandboxError, SandboxLost, SandboxUnavailable
 from sanderling.sandbox import safe_files
+from sanderling.sandbox.control_groups import ControlGroupHome, create_home
 from sanderling.sandbox.host_users import HostUsers
 from sanderling.sandbox.interpreter import base_interpreter
 from sanderling.sandbox.journal import Journal, default_state_dir
@@ -48,6 +49,7 @@ class BubblewrapBackend:
         self._client: LauncherClient | None = None
         self._journal: Journal | None = None
         self._users: HostUsers | None = None
+        self._groups: ControlGroupHome | None = None
         self._user_counts: dict[int, int] = {}
         self._sandboxes: dict[str, LayeredSandbox] = {}
         self._count = 0
@@ -96,8 +98,12 @@ class BubblewrapBackend:
                 base = self._journal.path / "root"
                 base.mkdir()
                 settings["base"] = str(base)
-                self._journal.record("create", "launcher", self.mode)
-                self._client = LauncherClient(settings, self._journal.path / "launcher.log")
+                self._groups = create_home(self._journal, f"sanderling-{self._journal.path.name}")
+                with contextlib.ExitStack() as stack:
+                    fds = _group_descriptors(self._groups, stack)
+                    settings["cgroup_version"] = self._groups.version if self._groups else 0
+                    self._journal.record("create", "launcher", self.mode)
+                    self._client = LauncherClient(settings, self._journal.path / "launcher.log", fds)
             except BaseException as error:
                 self._release()
                 if isinstance(error, LauncherError):
@@ -197,6 +203,9 @@ class BubblewrapBackend:
         if self._client is not None:
             self._client.close()
             self._client = None
+        if self._groups is not None and self._journal is not None:
+            self._groups.remove(self._journal)
+            self._groups = None
         if self._users is not None:
             self._users.close()
             self._users = None
@@ -214,6 +223,14 @@ def _fill(top: int, where: str, files: Mapping[str, bytes], owner: tuple[int, in
         raise SandboxLost(f"can't write the base of a sandbox: {error}") from error
     finally:
         os.close(root)
+
+
+def _group_descriptors(home: ControlGroupHome | None, stack: contextlib.ExitStack) -> list[int]:
+    fds: list[int] = []
+    for path in home.paths if home is not None else ():
+        fds.append(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        stack.callback(os.close, fds[-1])
+    return fds
 
 
 def launcher_settings(mode: str) -> dict[str, Any]:

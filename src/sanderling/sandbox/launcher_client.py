@@ -38,7 +38,7 @@ class LauncherClient:
     It follows the running event loop, so that a backend may be used from one `asyncio.run` after another.
     """
 
-    def __init__(self, settings: dict[str, Any], log: Path) -> None:
+    def __init__(self, settings: dict[str, Any], log: Path, fds: Sequence[int] = ()) -> None:
         self._numbers = itertools.count(1)
         self._pending: dict[int, asyncio.Future[Reply]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -52,15 +52,15 @@ class LauncherClient:
                 cwd="/", env={}, start_new_session=True,
             )  # fmt: skip
         try:
-            self._shake_hands(settings, log)
+            self._shake_hands(settings, log, fds)
         except BaseException:
             self.close()
             raise
 
-    def _shake_hands(self, settings: dict[str, Any], log: Path) -> None:
+    def _shake_hands(self, settings: dict[str, Any], log: Path, fds: Sequence[int]) -> None:
         self._sock.settimeout(_START_S)
         try:
-            wire.send(self._sock, settings)
+            wire.send(self._sock, settings, fds)
             received = wire.receive(self._sock)
         except OSError as error:
             raise SandboxUnavailable(f"the sandbox launcher didn't answer ({error}); its log is {log}") from error

@@ -254,14 +254,14 @@ def _judge(reply: Reply, stdout: OutputReader, stderr: OutputReader, command: Co
     """Tell what the command did from what our side failed to do."""
     fields = reply.fields
     exit_code, errors = fields["exit_code"], stderr.kept.kept
-    if fields["timed_out"]:
+    if fields["timed_out"] or (exit_code is None and fields["out_of_memory"]):
         exit_code = 137
     elif exit_code is None:
         return _setup_result(fields["trouble"], errors, command)
     return ExecResult(
         exit_code=exit_code, stdout=stdout.kept.kept, stderr=errors, timed_out=fields["timed_out"],
         omitted_bytes=stdout.kept.omitted + stderr.kept.omitted, duration_s=fields["duration_s"],
-        out_of_memory=fields.get("out_of_memory", False),
+        out_of_memory=fields["out_of_memory"],
     )  # fmt: skip
 
 

@@ -56,7 +56,9 @@ def open_beneath(root: int, path: str, flags: int, mode: int = 0) -> int:
     Raises:
         OSError: as open(2); ELOOP or EXDEV where a link or a way out was met.
     """
-    flags |= os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY
+    flags |= os.O_NOFOLLOW | os.O_CLOEXEC
+    if not flags & os.O_PATH:  # which openat2 takes with hardly any other flag
+        flags |= os.O_NOCTTY
     if _OPENAT2 not in _missing_calls:
         how = (ctypes.c_uint64 * 3)(flags, mode, _RESOLVE)
         while True:

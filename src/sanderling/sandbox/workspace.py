@@ -31,7 +31,8 @@ State = dict[str, bytes]
 def entry_digest(root: int, entry: FoundFile) -> bytes:
     """Return a digest of one entry: its kind, executable and set-id bits, and content. Times and owners don't enter."""
     digest = hashlib.blake2b(digest_size=20)
-    digest.update(f"{entry.kind}:{entry.mode & (0o100 | _SET_ID):o}:".encode())
+    kind = "file" if entry.kind == "hard link" else entry.kind  # how many names a file has isn't its content
+    digest.update(f"{kind}:{entry.mode & (0o100 | _SET_ID):o}:".encode())
     if entry.kind == "link":
         digest.update(_link_target(root, entry.path))
     elif entry.kind in ("file", "hard link"):

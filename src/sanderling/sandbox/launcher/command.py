@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import resource
 import signal
@@ -16,7 +17,8 @@ from . import layers, root, syscalls
 _STATUS_FD, _BLOCK_FD, _FILTER_FD, _FIRST_FREE_FD = 3, 4, 5, 6
 _HIGH_FD = 100
 _SETUP_FAILED = 125
-_MIB = 1 << 20
+# ignored by the launcher or by Python, and that would be inherited
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD)
 
 
 @dataclass(kw_only=True)
@@ -87,7 +89,7 @@ def start(
         os.close(fd)
     return Running(
         request=request, outer=pid, status=status, release=release, errors=errors,
-        deadline=time.monotonic() + request["timeout_s"],
+        deadline=time.monotonic() + request["timeout_s"] if request["timeout_s"] is not None else math.inf,
     )  # fmt: skip
 
 
@@ -96,15 +98,14 @@ def bubblewrap_arguments(request: dict[str, Any], system: list[str]) -> list[str
     vector = ["bwrap", "--unshare-user", "--uid", "1000", "--gid", "1000", "--disable-userns"]
     vector += ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
     vector += ["--hostname", "sandbox", "--die-with-parent", "--new-session", "--clearenv"]
-    vector += [*system, "--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--size", str(16 * _MIB)]
-    vector += ["--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
+    vector += [*system, "--proc", "/proc", "--dev", "/dev"]
     for part, place in layers.PARTS.items():
         vector += ["--bind", f"{root.MERGED}/{part}", place]
     if request["tools"]:
         vector += ["--ro-bind", root.TOOLS, "/tools"]
     else:
         vector += ["--dir", "/tools"]
-    vector += ["--remount-ro", "/"]
+    vector += ["--remount-ro", "/dev", "--remount-ro", "/"]
     for name, value in request["env"].items():
         vector += ["--setenv", name, value]
     vector += ["--chdir", request["cwd"], "--seccomp", str(_FILTER_FD)]
@@ -136,6 +137,8 @@ def _become_bubblewrap(
         os.closerange(keep[1] + 1, 1 << 20)
         errors, bubblewrap = high[errors], high[bubblewrap]
         os.umask(0o022)
+        for name in _SIGNALS:
+            signal.signal(name, signal.SIG_DFL)
         _limit(request)
         _become_nobody(request)
         os.execve(bubblewrap, arguments, {})
@@ -152,17 +155,19 @@ def _raise(fd: int) -> int:
 
 def _limit(request: dict[str, Any]) -> None:
     """Set what bubblewrap itself can live with; the number of processes follows inside (`limit_processes`)."""
-    cpu = max(1, int(request["cpu_s"] + 0.999))
-    for kind, soft, hard in (
+    limits = [
         (resource.RLIMIT_CORE, 0, 0),
-        (resource.RLIMIT_CPU, cpu, cpu + 1),
         (resource.RLIMIT_DATA, request["memory_bytes"], request["memory_bytes"]),
         (resource.RLIMIT_FSIZE, request["file_bytes"], request["file_bytes"]),
         (resource.RLIMIT_NOFILE, 1024, 1024),
         (resource.RLIMIT_MEMLOCK, 65_536, 65_536),
         (resource.RLIMIT_MSGQUEUE, 819_200, 819_200),
         (resource.RLIMIT_SIGPENDING, 1024, 1024),
-    ):
+    ]
+    if request["cpu_s"] is not None:
+        cpu = max(1, int(request["cpu_s"] + 0.999))
+        limits.append((resource.RLIMIT_CPU, cpu, cpu + 1))
+    for kind, soft, hard in limits:
         ceiling = resource.getrlimit(kind)[1]
         if ceiling == resource.RLIM_INFINITY:
             ceiling = max(soft, hard)

@@ -1,6 +1,6 @@
 """Stores (one size-limited tmpfs each) and the overlays over the layers that they hold.
 
-A layer is a directory `<store>/<name>` with up to three entries: `work`, `tmp` and `home`. The work directory that
+A layer is a directory `<store>/<name>` with an entry for each part that it changes (`PARTS`). The work directory that
 overlayfs needs beside an upper layer is `<store>/.<name>`.
 """
 
@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from . import root, syscalls
+from . import copying, root, syscalls
 
 _WORKSPACE = "work"
-PARTS = {"work": "/work", "tmp": "/tmp", "home": "/home/agent"}
+PARTS = {"work": "/work", "tmp": "/tmp", "home": "/home/agent", "shm": "/dev/shm"}
+_MODES = {"work": 0o755, "tmp": 0o1777, "home": 0o755, "shm": 0o1777}
 
 
 def store_path(name: str) -> str:
@@ -55,10 +56,10 @@ def drop_store(name: str) -> None:
 
 
 def create_first(layer: str, uid: int, gid: int) -> None:
-    """Create the lowest layer with its three parts, owned by the sandbox's user."""
+    """Create the lowest layer with all parts, owned by the sandbox's user."""
     path = f"{root.STORES}/{layer}"
     os.mkdir(path)
-    for part, mode in (("work", 0o755), ("tmp", 0o1777), ("home", 0o755)):
+    for part, mode in _MODES.items():
         os.mkdir(f"{path}/{part}")
         os.chown(f"{path}/{part}", uid, gid)
         os.chmod(f"{path}/{part}", mode)
@@ -70,8 +71,8 @@ def create_upper(layer: str) -> None:
     os.mkdir(f"{root.STORES}/{store}/.{name}", 0o755)
 
 
-def finish_upper(layer: str) -> bool:
-    """Remove the overlay's work directory; remove an untouched upper too. Return whether anything was changed."""
+def finish_upper(layer: str) -> list[str]:
+    """Remove the overlay's work directory; remove an untouched upper too. Return the parts that were changed."""
     store, name = layer.split("/")
     work = f"{root.STORES}/{store}/.{name}"
     for inner in ("work/work", "work", "index", ""):
@@ -80,8 +81,7 @@ def finish_upper(layer: str) -> bool:
         except OSError:
             continue
     upper = f"{root.STORES}/{store}/{name}"
-    with os.scandir(upper) as entries:
-        changed = next(entries, None) is not None
+    changed = os.listdir(upper)
     if not changed:
         os.rmdir(upper)
     return changed
@@ -125,3 +125,48 @@ def overlay_options(mode: dict[str, Any]) -> str:
     if mode["user_namespace"]:
         return "userxattr"
     return "redirect_dir=on,index=off,metacopy=off,xino=off"
+
+
+def merge(layers: list[str], target: str, options: str, obsolete: list[str]) -> None:
+    """Copy everything that `layers` show into the new layer `target`, then remove the layers that nobody needs.
+
+    Runs in a process of its own, since it takes as long as there is data.
+    """
+    syscalls.unshare(syscalls.CLONE_NEWNS)
+    mount_merged(layers, None, options)
+    _copy_into(target, root.MERGED)
+    os.chdir("/")
+    syscalls.umount(root.MERGED)
+    remove(obsolete)
+
+
+def _copy_into(layer: str, source: str) -> None:
+    path = f"{root.STORES}/{layer}"
+    os.mkdir(path, 0o755)
+    source_fd = os.open(source, os.O_RDONLY | os.O_DIRECTORY)
+    target_fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        copying.copy_tree(source_fd, target_fd)
+    except BaseException:
+        remove([layer])
+        raise
+    finally:
+        os.close(source_fd)
+        os.close(target_fd)
+
+
+def copy_parts(layer: str, sources: list[int]) -> None:
+    """Fill the first layer of a store from open directories, one for each of `PARTS`. Runs in a process of its own."""
+    for part, source in zip(PARTS, sources, strict=True):
+        target = open_directory(f"{layer}/{part}")
+        copying.copy_tree(source, target)
+        os.close(target)
+
+
+def remove(names: list[str]) -> None:
+    """Remove layers with everything in them."""
+    for layer in names:
+        store, name = layer.split("/")
+        directory = open_directory(store)
+        copying.remove_tree(name, directory)
+        os.close(directory)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
-import sys
 from typing import Any
 
 from . import root, syscalls, wire
+from .cgroups import Home
 from .service import Service
 
 _INSIDE_UID = 1000
@@ -21,7 +20,7 @@ def main() -> None:
     received = wire.receive(sock)
     if received is None:
         return
-    settings, _ = received
+    settings, group_fds = received
     try:
         _enter_namespaces(settings)
     except OSError as error:
@@ -31,7 +30,14 @@ def main() -> None:
     if child != 0:
         sock.close()
         _wait_as_guard(child)
-    _serve(sock, settings)
+    _serve(sock, settings, _groups(settings, group_fds))
+
+
+def _groups(settings: dict[str, Any], fds: list[int]) -> Home | None:
+    """Return the home of control groups; the descriptors are one per hierarchy."""
+    if not fds:
+        return None
+    return Home(version=settings["cgroup_version"], memory=fds[0], pids=fds[-1])
 
 
 def _enter_namespaces(settings: dict[str, Any]) -> None:
@@ -60,9 +66,8 @@ def _wait_as_guard(child: int) -> None:
     os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
 
 
-def _serve(sock: socket.socket, settings: dict[str, Any]) -> None:
+def _serve(sock: socket.socket, settings: dict[str, Any], groups: Home | None) -> None:
     syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
-    syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0) if not settings["user_namespace"] else None
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)
     null = os.open(os.devnull, os.O_RDWR)
@@ -76,8 +81,4 @@ def _serve(sock: socket.socket, settings: dict[str, Any]) -> None:
         wire.send(sock, {"id": 0, "error": str(error), "errno": error.errno, "stage": "root"})
         return
     wire.send(sock, {"id": 0, "pid": os.getpid()})
-    Service(sock, settings, bubblewrap, system).run()
-
-
-if __name__ == "__main__":
-    sys.exit(json.dumps("start me through sanderling.sandbox.launcher_client"))
+    Service(sock, settings, bubblewrap, system, groups).run()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import json
+import math
 import os
 import selectors
 import signal
@@ -12,18 +14,22 @@ from collections.abc import Callable
 from typing import Any
 
 from . import command, layers, wire
+from .cgroups import Home
 from .command import Running
 
 
 class Service:
     """Serves one backend until its end of the socket is closed."""
 
-    def __init__(self, sock: socket.socket, mode: dict[str, Any], bubblewrap: int, system: list[str]) -> None:
+    def __init__(
+        self, sock: socket.socket, mode: dict[str, Any], bubblewrap: int, system: list[str], groups: Home | None
+    ) -> None:
         self._sock = sock
         self._mode = mode
         self._overlay = layers.overlay_options(mode)
         self._bubblewrap = bubblewrap
         self._system = system
+        self._groups = groups
         self._running: dict[int, Running] = {}  # by request id
         self._selector = selectors.DefaultSelector()
         self._operations: dict[str, Callable[[dict[str, Any]], tuple[dict[str, Any], list[int]]]] = {
@@ -34,6 +40,8 @@ class Service:
             "finish": self._finish,
             "kill": self._kill,
         }
+        self._slow = {"exec": self._exec, "merge": self._merge, "copy": self._copy}
+        self._jobs: dict[int, tuple[int, int]] = {}  # process id: request id, read end of its answer
 
     def run(self) -> None:
         """Serve until the backend is gone."""
@@ -57,7 +65,7 @@ class Service:
             self._enforce_deadlines()
 
     def _patience(self) -> float | None:
-        waiting = [r.deadline for r in self._running.values() if not r.timed_out]
+        waiting = [r.deadline for r in self._running.values() if not r.timed_out and r.deadline < math.inf]
         return max(0.0, min(waiting) - time.monotonic()) if waiting else None
 
     def _serve_one(self) -> bool:
@@ -66,8 +74,8 @@ class Service:
             return False
         request, fds = received
         try:
-            if request["op"] == "exec":
-                self._exec(request, fds)
+            if request["op"] in self._slow:
+                self._slow[request["op"]](request, fds)
                 return True
             reply, passed = self._operations[request["op"]](request)
         except OSError as error:
@@ -110,6 +118,40 @@ class Service:
         changed = layers.finish_upper(request["upper"])
         return {"changed": changed, "used": layers.used_bytes(request["upper"].split("/")[0])}, []
 
+    def _merge(self, request: dict[str, Any], fds: list[int]) -> None:
+        store = request["target"].split("/")[0]
+        layers.resize_store(store, request["extra"], request["extra_inodes"])
+        self._start_job(
+            request, lambda: layers.merge(request["layers"], request["target"], self._overlay, request["obsolete"])
+        )
+
+    def _copy(self, request: dict[str, Any], fds: list[int]) -> None:
+        layers.resize_store(request["target"].split("/")[0], request["extra"], request["extra_inodes"])
+        self._start_job(request, lambda: layers.copy_parts(request["target"], fds))
+
+    def _start_job(self, request: dict[str, Any], work: Callable[[], None]) -> None:
+        """Do in a process of its own what takes as long as there is data."""
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            answer: dict[str, Any] = {}
+            try:
+                work()
+                answer = {"used": layers.used_bytes(request["target"].split("/")[0])}
+            except OSError as error:
+                answer = {"error": str(error), "errno": error.errno}
+            finally:
+                os.write(writer, json.dumps(answer).encode())
+                os._exit(0)
+        os.close(writer)
+        self._jobs[pid] = (request["id"], reader)
+
+    def _end_job(self, pid: int) -> None:
+        number, reader = self._jobs.pop(pid)
+        answer = os.read(reader, 65_536) or b'{"error": "the copying process was killed", "errno": null}'
+        os.close(reader)
+        self._reply(number, json.loads(answer))
+
     def _kill(self, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
         running = self._running.get(request["target"])
         if running is not None:
@@ -120,7 +162,15 @@ class Service:
         request["overlay"] = self._overlay
         request["user_namespace"] = self._mode["user_namespace"]
         layers.resize_store(request["upper"].split("/")[0], request["extra"], request["extra_inodes"])
-        running = command.start(request, fds, self._bubblewrap, self._system, [])
+        group = f"c{request['id']}"
+        joins: list[int] = []
+        if self._groups is not None:
+            joins = self._groups.create(group, request["memory_bytes"], request["processes"])
+        try:
+            running = command.start(request, fds, self._bubblewrap, self._system, joins)
+        finally:
+            for fd in joins:
+                os.close(fd)
         self._running[request["id"]] = running
         self._selector.register(running.status, selectors.EVENT_READ, request["id"])
 
@@ -156,18 +206,24 @@ class Service:
                 pid = 0
             if pid == 0:
                 break
-            for running in self._running.values():
-                if running.outer == pid:
-                    running.outer_gone = True
-                    if running.init_handle is not None:
-                        running.kill()
-                    else:
-                        running.init_gone = True
-                elif running.init == pid:
-                    running.init_gone = True
+            self._note_death(pid)
         for number, running in list(self._running.items()):
             if running.outer_gone and running.init_gone:
                 self._complete(number, running)
+
+    def _note_death(self, pid: int) -> None:
+        if pid in self._jobs:
+            self._end_job(pid)
+            return
+        for running in self._running.values():
+            if running.outer == pid:
+                running.outer_gone = True
+                if running.init_handle is not None:
+                    running.kill()
+                else:
+                    running.init_gone = True
+            elif running.init == pid:
+                running.init_gone = True
 
     def _enforce_deadlines(self) -> None:
         now = time.monotonic()
@@ -185,7 +241,9 @@ class Service:
         trouble = running.trouble or os.read(running.errors, 4096).decode(errors="replace")
         running.close()
         upper = running.request["upper"]
+        group = f"c{number}"
         fields = {
+            "out_of_memory": self._groups is not None and self._groups.ran_out(group),
             "exit_code": running.exit_code,
             "timed_out": running.timed_out,
             "duration_s": time.monotonic() - running.started,
@@ -193,4 +251,6 @@ class Service:
             "changed": layers.finish_upper(upper),
             "used": layers.used_bytes(upper.split("/")[0]),
         }
+        if self._groups is not None:
+            self._groups.remove(group)
         self._reply(number, fields)

@@ -1,0 +1,88 @@
+"""One control group per command: memory and processes of the whole tree.
+
+The backend makes a home group per hierarchy and passes descriptors of their directories; here a group is made below them
+for each command and removed after it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass, field
+
+_BOOKKEEPING = 3  # bubblewrap's monitor, its first process, and one that is being replaced
+
+
+@dataclass(kw_only=True)
+class Home:
+    """Directories below which groups are made. Version 1 has one per controller, version 2 one for both."""
+
+    version: int
+    memory: int
+    pids: int
+    retired: list[str] = field(default_factory=list)  # groups that the kernel wasn't ready to remove
+
+    def directories(self) -> tuple[int, ...]:
+        return (self.memory,) if self.version == 2 else (self.memory, self.pids)
+
+    def create(self, name: str, memory_bytes: int, processes: int) -> list[int]:
+        """Make a group and return descriptors of the files that a process joins it by."""
+        for directory in self.directories():
+            os.mkdir(name, dir_fd=directory)
+        if self.version == 2:
+            _write(self.memory, f"{name}/memory.max", memory_bytes)
+            with contextlib.suppress(OSError):  # no swap accounting
+                _write(self.memory, f"{name}/memory.swap.max", 0)
+            with contextlib.suppress(OSError):  # before Linux 4.19
+                _write(self.memory, f"{name}/memory.oom.group", 1)
+        else:
+            _write(self.memory, f"{name}/memory.limit_in_bytes", memory_bytes)
+            with contextlib.suppress(OSError):
+                _write(self.memory, f"{name}/memory.memsw.limit_in_bytes", memory_bytes)
+        _write(self.pids, f"{name}/pids.max", processes + _BOOKKEEPING)
+        return [
+            os.open(f"{name}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC, dir_fd=directory)
+            for directory in self.directories()
+        ]
+
+    def ran_out(self, name: str) -> bool:
+        """Whether the kernel killed something in the group for want of memory."""
+        file = "memory.events" if self.version == 2 else "memory.oom_control"
+        with contextlib.suppress(OSError):
+            for line in _read(self.memory, f"{name}/{file}").splitlines():
+                key, _, value = line.partition(" ")
+                if key == "oom_kill":
+                    return int(value) > 0
+        return False
+
+    def remove(self, name: str) -> None:
+        """Remove a group now, or at a later call where the kernel still holds it."""
+        self.retired.append(name)
+        self.retired = [left for left in self.retired if not self._try_remove(left)]
+
+    def _try_remove(self, name: str) -> bool:
+        gone = True
+        for directory in self.directories():
+            try:
+                os.rmdir(name, dir_fd=directory)
+            except FileNotFoundError:
+                continue
+            except OSError:
+                gone = False
+        return gone
+
+
+def _write(directory: int, path: str, value: int) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        os.write(fd, str(value).encode())
+    finally:
+        os.close(fd)
+
+
+def _read(directory: int, path: str) -> str:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        return os.read(fd, 4096).decode()
+    finally:
+        os.close(fd)
