@@ -74,7 +74,8 @@ def examples_file(function: str) -> bytes:
     for arguments in example_arguments(problem):
         observed = gold(arguments)
         calls.append({"call": arguments, **observed.as_json()})
-    return json.dumps({"function": function, "calls": calls}, separators=(",", ":")).encode()
+    data = {"function": function, "calls": calls}
+    return json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode()  # visible.py evaluates it
 
 
 class FixPythonTasks:
