@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sanderling.batch import assign_credit, micro_batches, training_rows
@@ -27,6 +27,7 @@ def rows_of(sizes):
     return training_rows([group], Grpo()(group))
 
 
+@settings(max_examples=50)
 @given(sizes=sizes_of_rows, budget=st.integers(1, 120))
 def test_every_row_is_cut_once_within_the_budget(sizes, budget):
     rows = rows_of(sizes)
@@ -38,6 +39,7 @@ def test_every_row_is_cut_once_within_the_budget(sizes, budget):
     assert sum(m.num_trained_tokens for m in micros) == sum(int(r.loss_mask.sum()) for r in rows)
 
 
+@settings(max_examples=50)
 @given(sizes=sizes_of_rows, budget=st.integers(1, 120), data=st.data())
 def test_the_cut_does_not_depend_on_the_order(sizes, budget, data):
     rows = rows_of(sizes)

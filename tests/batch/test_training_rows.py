@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sanderling.batch import BatchConfig, assign_credit, training_rows
@@ -108,6 +108,7 @@ def shaped_groups(draw):
     return made
 
 
+@settings(max_examples=50)
 @given(groups=shaped_groups(), aggregation=st.sampled_from(["token-mean", "sequence-mean", "sequence-sum", "constant"]))
 def test_rows_are_zero_off_the_mask_and_train_each_token_once(groups, aggregation):
     config = BatchConfig(aggregation=aggregation, constant_tokens=40 if aggregation == "constant" else None)

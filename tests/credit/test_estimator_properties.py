@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sanderling.credit import Grpo, Rloo
@@ -19,6 +19,7 @@ def advantages(rewards, estimator):
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
+@settings(max_examples=30)
 @given(rewards=rewards_lists)
 def test_advantages_sum_to_zero_and_are_finite(estimator, rewards):
     found = advantages(rewards, estimator)
@@ -27,6 +28,7 @@ def test_advantages_sum_to_zero_and_are_finite(estimator, rewards):
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
+@settings(max_examples=30)
 @given(rewards=rewards_lists, shift=st.integers(-100, 100))
 def test_adding_a_constant_changes_nothing(estimator, rewards, shift):
     assert advantages([r + shift for r in rewards], estimator) == pytest.approx(
@@ -34,6 +36,7 @@ def test_adding_a_constant_changes_nothing(estimator, rewards, shift):
     )
 
 
+@settings(max_examples=30)
 @given(rewards=rewards_lists, scale=st.sampled_from([1e-3, 0.5, 3.0, 1e4]))
 def test_scale(rewards, scale):
     scaled = [r * scale for r in rewards]
@@ -43,6 +46,7 @@ def test_scale(rewards, scale):
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
+@settings(max_examples=30)
 @given(data=st.data(), rewards=rewards_lists)
 def test_order_of_members_and_excluded_ones_change_nothing(estimator, data, rewards):
     group = records.group([*rewards, None, None], turns=2)
@@ -55,6 +59,7 @@ def test_order_of_members_and_excluded_ones_change_nothing(estimator, data, rewa
         assert found[name] == pytest.approx(expected, abs=1e-9)
 
 
+@settings(max_examples=30)
 @given(rewards=rewards_lists)
 def test_rloo_is_mean_only_times_n_over_n_minus_1(rewards):
     n = len(rewards)

@@ -27,9 +27,9 @@ class BatchConfig(BaseModel):
     """Whether groups whose advantages are all zero stay in N and B. They add nothing to the sum in either case: with
     "count" a step with fewer live groups is a smaller step, with "drop" it has the same size (DAPO's dynamic
     sampling)."""
-    micro_batch_tokens: int = Field(default=8192, ge=1)
+    micro_batch_tokens: int = Field(default=4096, ge=1)
     """Largest rows x length of one micro-batch, padding included. A single longer row makes a micro-batch of its own.
-    """
+    2048 to 4096 is fastest for small models on a CPU (less padding, better cache use); GPUs want more."""
 
     @model_validator(mode="after")
     def _constant_needs_tokens(self) -> Self:

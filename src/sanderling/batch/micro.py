@@ -42,6 +42,7 @@ def is_live(row: TrainingRow) -> bool:
 
 
 def has_trained_tokens(row: TrainingRow) -> bool:
+    """Return whether the loss mask is on anywhere."""
     return bool(row.loss_mask.any())
 
 

@@ -169,7 +169,8 @@ def _write(folder: Path, learner: Learner, state: RunState, model_folder: Path |
         for file in sorted(model_folder.iterdir()):
             if file.is_file() and file.name.startswith(_MODEL_FILES) and not (folder / file.name).exists():
                 shutil.copyfile(file, folder / file.name)
-    torch.save(learner.state(), folder / "optimizer.pt")
+    with (folder / "optimizer.pt").open("wb") as stream:
+        torch.save(learner.state(), stream)
     written = sorted(f for f in folder.rglob("*") if f.is_file())
     files = {str(f.relative_to(folder)): {"bytes": f.stat().st_size, "sha256": _digest(f)} for f in written}
     content = {"format": FORMAT, "run": asdict(state), "files": files}
