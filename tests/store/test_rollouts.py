@@ -28,7 +28,7 @@ def run(tmp_path: Path):
         yield folder
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(groups=strategies.groups())
 def test_any_groups_come_back_exactly(groups):
     with tempfile.TemporaryDirectory() as folder, RunFolder.at(Path(folder) / "run", "", {}) as run:

@@ -89,9 +89,8 @@ def learning_curve(steps: Sequence[StepSummary], evaluations: Sequence[Evaluatio
     for colour, decoding in enumerate(Decoding, start=1):
         if any(one.decoding is decoding for one, _ in placed):
             legend.append((colour, f"evaluation, {decoding.value}, with its 95 % interval"))
-    return _both(
-        draw, _steps_axis(every), Axis(low=0.0, high=1.0, percent=True), "Solve rate over steps", tuple(legend)
-    )
+    rates = Axis(low=0.0, high=1.0, percent=True)
+    return _both(draw, _roomy(_steps_axis(every)), rates, "Solve rate over steps", tuple(legend))
 
 
 def _evaluation_mark(frame: Frame, one: Evaluation, x: float, colour: int) -> str:
@@ -166,8 +165,8 @@ def _stack(xs: Sequence[float], parts: Mapping[str, Sequence[float]], y: Axis, t
         return [stacked_bars(frame, xs, parts)]
 
     axis = _steps_axis(xs)
-    room = Axis(low=axis.low - 0.5, high=axis.high + 0.5, label="step")
-    return _both(draw, room, y, title, tuple(enumerate(parts)))
+    whole_bars = Axis(low=axis.low - 0.5, high=axis.high + 0.5, label="step")
+    return _both(draw, whole_bars, y, title, tuple(enumerate(parts)))
 
 
 def _both(
@@ -180,6 +179,11 @@ def _both(
 
 def _with_ticks(axis: Axis, ticks: int) -> Axis:
     return Axis(low=axis.low, high=axis.high, label=axis.label, percent=axis.percent, ticks=ticks)
+
+
+def _roomy(axis: Axis) -> Axis:
+    room = 0.02 * (axis.high - axis.low)
+    return Axis(low=axis.low - room, high=axis.high + room, label=axis.label)
 
 
 def _steps_axis(xs: Sequence[float], ticks: int = 10) -> Axis:

@@ -80,6 +80,8 @@ class Frame:
         parts.append(
             f'<line class="axis" x1="{_n(self.left)}" x2="{_n(self.width - self.right)}" y1="{_n(base)}" y2="{_n(base)}"/>'
         )
+        if self.y.label:
+            parts.append(f'<text class="tick" x="{_n(self.left)}" y="{_n(self.top - 2)}">{escape(self.y.label)}</text>')
         if self.x.label:
             middle = (self.left + self.width - self.right) / 2
             parts.append(

@@ -154,7 +154,9 @@ def sparkline(values: list[float], *, low: float | None = None, high: float | No
 
 
 def duration(seconds: float) -> str:
-    """Return 0.4s, 41s, 3m20s, 2h05m."""
+    """Return 0.04s, 0.4s, 41s, 3m20s, 2h05m."""
+    if seconds < 0.1:
+        return f"{seconds:.2f}s"
     if seconds < 10:
         return f"{seconds:.1f}s"
     whole = round(seconds)

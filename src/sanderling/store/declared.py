@@ -101,7 +101,7 @@ _one("state_group_mean", "turns", "mean size of the groups of turns that share a
 
 # The update. Sums run over trained tokens; r = exp(logprob now - logprob at sampling).
 _one("loss", "loss", "sum of weight * per-token objective, negated; mean over the step's updates")
-_one("grad_norm", "norm", "2-norm of the whole gradient before clipping; mean over the step's updates")
+_one("grad_norm", "1", "2-norm of the whole gradient before clipping; mean over the step's updates")
 _one("entropy", "nats", "mean entropy of the policy's next-token distribution at trained positions")
 _one(
     "clip_fraction",
