@@ -10,6 +10,7 @@ This file is also read by programs inside a sandbox: it must stay one file, on t
 
 from __future__ import annotations
 
+import builtins
 import json
 
 MAX_DEPTH = 40
@@ -67,10 +68,13 @@ def _capped(name, text, budget):
 
 
 def type_name(kind):
-    """Return `module.Name` of a type, whatever the type says about itself."""
+    """Return `module.Name` of a type; one that only says that it is built in is called a false one."""
+    name = type.__dict__["__name__"].__get__(kind)[:100]
+    if getattr(builtins, name, None) is kind:
+        return f"builtins.{name}"
     module = type.__getattribute__(kind, "__dict__").get("__module__")
-    name = type.__dict__["__name__"].__get__(kind)
-    return f"{module if type(module) is str else 'builtins'}.{name}"[:100]
+    module = module[:100] if type(module) is str else "unknown"
+    return f"false builtins.{name}" if module == "builtins" else f"{module}.{name}"
 
 
 def decode(data):
