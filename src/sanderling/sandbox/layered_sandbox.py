@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import os
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sanderling.errors import SandboxBroken, SandboxError, SandboxLost
 from sanderling.sandbox import safe_files, workspace
-from sanderling.sandbox.interpreter import ENVIRONMENT
-from sanderling.sandbox.launcher.wire import memory_file
+from sanderling.sandbox.command_results import command_fields, judged, judged_in_session, setup_error, unrunnable
 from sanderling.sandbox.launcher_client import LauncherError, Reply
-from sanderling.sandbox.layers import Stack
-from sanderling.sandbox.output import OutputReader
+from sanderling.sandbox.layers import Digests, Stack
+from sanderling.sandbox.output import Streams
 from sanderling.sandbox.protocol import Command, ExecResult, SandboxSpec
+from sanderling.sandbox.session import COMMAND, Session, SessionEnded
 from sanderling.types import Submission
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ _MIB = 1 << 20
 _INODES_PER_TURN = 50_000
 _OVERFULL_SLACK = 1 << 20
 _GRACE_S = 15.0  # the launcher enforces the limit; beyond this it is the launcher that hangs
-_LONGEST_ARGUMENT = 131_071  # MAX_ARG_STRLEN
-_NOT_FOUND, _NOT_RUNNABLE = 127, 126
-_EXEC_FAILED = "bwrap: execvp "
+_BASE_SLACK = 1 << 20
+_MOST_LAYERS = 32
+_LAYERS_OF_KERNEL = 450  # overlayfs takes 500
 
 Result = TypeVar("Result")
 
@@ -47,43 +47,44 @@ class LayeredSandbox:
         self._tools = tools
         self._view: int | None = None  # descriptor of the merged workspace
         self._upper: str | None = None  # layer that the view writes to
-        self._state: workspace.State | None = None
+        self._session: Session | None = None
+        self._digests = Digests()
         self._used = stack.store.pristine_bytes
+        self._squashed_used = 0  # what was still in use after the last squash
         self._destroyed = False
 
     async def exec(self, command: Command) -> ExecResult:
         """Run a command; see `Sandbox.exec`."""
         self._check_alive()
-        refusal = _unrunnable(command)
+        refusal = unrunnable(command)
         if refusal is not None:
             return refusal
         await self._close_view()
         async with self._backend.slots():
+            if self._spec.session:
+                return await self._run_in_session(command)
             return await self._run(command)
 
     async def _run(self, command: Command) -> ExecResult:
+        fields = self._launch_fields(command)
+        reply, streams = await self._talk(fields, command.stdin)
+        await self._note_layer(fields["upper"], reply)
+        return judged(reply.fields, streams, command)
+
+    def _launch_fields(self, command: Command) -> dict[str, Any]:
         limits = self._spec.limits
-        timeout_s = limits.command_s if command.timeout_s is None else command.timeout_s
-        upper = self._stack.next_layer()
-        fields = {
-            "argv": list(command.argv),
-            "env": {**ENVIRONMENT, **command.env},
-            "cwd": os.path.normpath(f"/work/{command.cwd}"),
-            "timeout_s": timeout_s,
-            "cpu_s": limits.command_cpu_s if command.cpu_s is None else command.cpu_s,
+        return {
+            **command_fields(command, limits),
             "memory_bytes": limits.memory_mb * _MIB,
             "file_bytes": limits.disk_mb * _MIB,
             "processes": limits.processes,
             "layers": self._stack.layers,
-            "upper": upper,
+            "upper": self._stack.next_layer(),
             "tools": self._tools,
             "uid": self._owner,
             "gid": self._owner,
             **self._room(),
         }
-        reply, stdout, stderr = await self._talk(fields, command.stdin, limits.output_bytes, timeout_s)
-        self._note_layer(upper, reply)
-        return _judge(reply, stdout, stderr, command)
 
     def _room(self) -> dict[str, int]:
         """How much the next layer may add. A disk found overfull gets just enough to delete files again."""
@@ -91,27 +92,15 @@ class LayeredSandbox:
         overfull = self._used - self._stack.store.pristine_bytes > limit
         return {"extra": _OVERFULL_SLACK if overfull else limit, "extra_inodes": _INODES_PER_TURN}
 
-    async def _talk(
-        self, fields: dict[str, Any], stdin: bytes, keep: int, timeout_s: float
-    ) -> tuple[Reply, OutputReader, OutputReader]:
+    async def _talk(self, fields: dict[str, Any], stdin: bytes) -> tuple[Reply, Streams]:
         client = await self._backend.client()
-        stdin_fd = memory_file(stdin, "stdin") if stdin else os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        out_reader, out_writer = os.pipe()
-        err_reader, err_writer = os.pipe()
-        readers = (OutputReader(out_reader, keep), OutputReader(err_reader, keep))
-        try:
+        with Streams(stdin, self._spec.limits.output_bytes) as streams:
             try:
-                number, future = await client.begin("exec", fields, (stdin_fd, out_writer, err_writer))
-            finally:
-                for fd in (stdin_fd, out_writer, err_writer):
-                    os.close(fd)
-            reply = await self._await_end(number, future, timeout_s)
-        except LauncherError as error:
-            raise _setup_error(error) from error
-        finally:
-            for reader in readers:
-                reader.finish()
-        return reply, *readers
+                number, future = await client.begin("exec", fields, streams.theirs)
+                streams.close_theirs()
+                return await self._await_end(number, future, fields["timeout_s"]), streams
+            except LauncherError as error:
+                raise setup_error(error) from error
 
     async def _await_end(self, number: int, future: asyncio.Future[Reply], timeout_s: float) -> Reply:
         client = await self._backend.client()
@@ -126,11 +115,83 @@ class LayeredSandbox:
                 await asyncio.wait_for(asyncio.shield(future), _GRACE_S)
             raise
 
-    def _note_layer(self, layer: str, reply: Reply) -> None:
+    async def _run_in_session(self, command: Command) -> ExecResult:
+        session = await self._live_session()
+        request = command_fields(command, self._spec.limits)
+        began = time.monotonic()
+        with Streams(command.stdin, self._spec.limits.output_bytes) as streams:
+            try:
+                answer = await asyncio.wait_for(session.run(request, streams.theirs), request["timeout_s"] + _GRACE_S)
+            except (SessionEnded, TimeoutError) as error:
+                answer = await self._end_session(timed_out=isinstance(error, TimeoutError))
+            except BaseException:
+                await self._end_session(timed_out=False)
+                raise
+            finally:
+                streams.close_theirs()
+            if answer.get("left"):
+                await self._end_session(timed_out=True)
+        return judged_in_session(answer, streams, command, time.monotonic() - began)
+
+    async def _live_session(self) -> Session:
+        if self._session is not None and not self._session.alive:
+            await self._end_session(timed_out=False)
+        if self._session is None:
+            fields = self._launch_fields(Command(argv=tuple(COMMAND)))
+            self._upper = fields["upper"]
+            client = await self._backend.client()
+            try:
+                self._session = await Session.start(client, {**fields, "timeout_s": None, "cpu_s": None})
+            except LauncherError as error:
+                raise setup_error(error) from error
+        return self._session
+
+    async def _end_session(self, *, timed_out: bool) -> dict[str, Any]:
+        """Kill the session's processes; what they wrote becomes a layer. Return the answer of a command cut by it."""
+        session, self._session = self._session, None
+        upper, self._upper = self._upper, None
+        reply = await session.end() if session is not None else None
+        if reply is None or upper is None:
+            raise SandboxLost("the launcher didn't end a session; the sandbox is lost")
+        await self._note_layer(upper, reply)
+        return {"exit_code": 137, "timed_out": timed_out, "out_of_memory": reply.fields["out_of_memory"]}
+
+    async def _note_layer(self, layer: str, reply: Reply) -> None:
         self._used = reply.fields["used"]
-        if reply.fields["changed"]:
+        changed = reply.fields["changed"]
+        if changed:
             self._stack.layers.append(layer)
-            self._state = None
+            self._digests.note(layer, workspace_changed="work" in changed)
+        own = self._used - self._stack.store.pristine_bytes
+        overfull = own > self._spec.limits.disk_mb * _MIB and self._used > 1.1 * self._squashed_used
+        if len(self._stack.layers) > 1 and (len(self._stack.layers) >= _MOST_LAYERS or overfull):
+            await self._squash()
+
+    async def _squash(self) -> None:
+        """Copy what the layers show into one, and let go of those that no fork stands on."""
+        client = await self._backend.client()
+        target = self._stack.next_layer()
+        fields = {
+            "layers": self._stack.layers,
+            "target": target,
+            "obsolete": self._stack.obsolete(),
+            "extra": self._used + self._spec.limits.disk_mb * _MIB,
+            "extra_inodes": 2 * _INODES_PER_TURN,
+        }
+        try:
+            reply = await client.call("merge", fields)
+        except LauncherError as error:
+            if len(self._stack.layers) >= _LAYERS_OF_KERNEL:
+                raise SandboxBroken(
+                    f"the sandbox's {len(self._stack.layers)} layers can't be merged: {error}"
+                ) from error
+            return  # deeper than is copied, say; there is still room for layers, and no harm done
+        self._stack.layers = [target]
+        self._used = self._squashed_used = reply.fields["used"]
+        needed = {self._stack.store.name, *((self._tools or "").split("/")[:1])}
+        for store in [held for held in self._stack.held if held.name not in needed]:
+            self._stack.held.remove(store)
+            await self._backend.drop(store)
 
     async def read_file(self, path: str, max_bytes: int = 1_048_576) -> bytes:
         """Read a plain file of the workspace; see `Sandbox.read_file`."""
@@ -155,38 +216,67 @@ class LayeredSandbox:
 
     async def state_key(self) -> str:
         """Return a digest of the workspace's content; see `Sandbox.state_key`."""
+        if self._session is not None:
+            return workspace.state_key(await self._inspect(workspace.scan))
         await self._close_view()
-        if self._state is None:
-            self._state = await self._inspect(workspace.scan)
-        return workspace.state_key(self._state)
+        return await self._digests.key(self._open_layer, lambda: self._inspect(workspace.scan))
+
+    async def _open_layer(self, layer: str) -> int:
+        client = await self._backend.client()
+        reply = await client.call("open", {"path": f"{layer}/work"})
+        return reply.fds[0]
 
     async def submission(self, editable: Sequence[str], max_bytes: int = 1_048_576) -> Submission:
         """Take out the change; see `Sandbox.submission`."""
+        if self._session is not None:
+            await self._end_session(timed_out=False)
         await self._close_view()
         base = self._spec.files
         return await self._inspect(lambda root: workspace.submission(root, base, editable, max_bytes))
 
     async def fork(self) -> LayeredSandbox:
-        """Return an independent sandbox on the same layers; see `Sandbox.fork`."""
+        """Return an independent sandbox with the same files; see `Sandbox.fork`."""
         await self._close_view()
         client = await self._backend.client()
         store, top = await self._backend.new_store(client, _MIB, self._owner)
         os.close(top)
-        self._backend.share_user(self._owner)
-        for held in self._stack.held:
+        tools = [held for held in self._stack.held if self._tools and held.name == self._tools.split("/")[0]]
+        shared = tools if self._session is not None else self._stack.held
+        layers = [f"{store.name}/0"] if self._session is not None else list(self._stack.layers)
+        for held in shared:
             held.users += 1
-        stack = Stack(store=store, layers=list(self._stack.layers), held=[store, *self._stack.held])
+        self._backend.share_user(self._owner)
+        stack = Stack(store=store, layers=layers, held=[store, *shared])
         child = LayeredSandbox(self._backend, self._spec, stack, owner=self._owner, tools=self._tools)
-        child._state = self._state
-        return self._backend.adopt(child)
+        self._backend.adopt(child)
+        if self._session is None:
+            child._digests = self._digests.copy()
+        else:
+            await child._copy_from(self._session)
+        return child
+
+    async def _copy_from(self, session: Session) -> None:
+        """Copy the files of a live session: its layers can't be shared while something writes to them."""
+        client = await self._backend.client()
+        fields = {"target": self._stack.layers[0], "extra": 2 * self._spec.limits.disk_mb * _MIB + _BASE_SLACK}
+        fields["extra_inodes"] = 2 * _INODES_PER_TURN
+        try:
+            reply = await client.call("copy", fields, session.parts)
+        except LauncherError as error:
+            await self.destroy()
+            raise SandboxBroken(f"the files of a live session can't be copied: {error}") from error
+        self._used = self._stack.store.pristine_bytes = reply.fields["used"]
 
     async def destroy(self) -> None:
-        """Remove everything; see `Sandbox.destroy`."""
+        """Kill what is alive and remove everything; see `Sandbox.destroy`."""
         if self._destroyed:
             return
         self._destroyed = True
         self._backend.forget(self)
         try:
+            if self._session is not None:
+                await self._session.end()
+                self._session = self._upper = None
             await self._close_view()
             for store in self._stack.held:
                 await self._backend.drop(store)
@@ -200,6 +290,8 @@ class LayeredSandbox:
     async def _open_view(self, *, writing: bool = False) -> int:
         """Return a descriptor of the merged workspace, kept open until something else has to use the layers."""
         self._check_alive()
+        if self._session is not None:
+            return self._session.parts[0]
         if self._view is not None and (self._upper is not None or not writing):
             return self._view
         await self._close_view()
@@ -209,7 +301,7 @@ class LayeredSandbox:
         try:
             reply = await client.call("view", fields)
         except LauncherError as error:
-            raise _setup_error(error) from error
+            raise setup_error(error) from error
         self._view, self._upper = reply.fds[0], upper
         return self._view
 
@@ -222,63 +314,8 @@ class LayeredSandbox:
         if self._upper is not None:
             upper, self._upper = self._upper, None
             client = await self._backend.client()
-            self._note_layer(upper, await client.call("finish", {"upper": upper}))
+            await self._note_layer(upper, await client.call("finish", {"upper": upper}))
 
     def _check_alive(self) -> None:
         if self._destroyed:
             raise SandboxLost(f"sandbox {self.id} was destroyed; create a new one")
-
-
-def _unrunnable(command: Command) -> ExecResult | None:
-    """Return the result of a command that no system would start: the caller's words, not our failure."""
-    words = [*command.argv, *command.env, *command.env.values(), command.cwd]
-    if not command.argv or not command.argv[0]:
-        return _refused("no command was given", _NOT_FOUND)
-    if any("\0" in word for word in words):
-        return _refused("a command, its environment and its directory can't hold NUL characters", _NOT_RUNNABLE)
-    if any(len(os.fsencode(word)) > _LONGEST_ARGUMENT for word in words):
-        return _refused(f"an argument is longer than {_LONGEST_ARGUMENT} bytes; pass it on stdin", _NOT_RUNNABLE)
-    if os.path.commonpath([os.path.normpath(f"/work/{command.cwd}"), "/work"]) != "/work":
-        return _refused(f"directory {command.cwd!r} is outside of the workspace", _NOT_RUNNABLE)
-    return None
-
-
-def _refused(message: str, exit_code: int) -> ExecResult:
-    return ExecResult(
-        exit_code=exit_code, stdout=b"", stderr=f"sandbox: {message}\n".encode(), timed_out=False, omitted_bytes=0,
-        duration_s=0.0,
-    )  # fmt: skip
-
-
-def _judge(reply: Reply, stdout: OutputReader, stderr: OutputReader, command: Command) -> ExecResult:
-    """Tell what the command did from what our side failed to do."""
-    fields = reply.fields
-    exit_code, errors = fields["exit_code"], stderr.kept.kept
-    if fields["timed_out"] or (exit_code is None and fields["out_of_memory"]):
-        exit_code = 137
-    elif exit_code is None:
-        return _setup_result(fields["trouble"], errors, command)
-    return ExecResult(
-        exit_code=exit_code, stdout=stdout.kept.kept, stderr=errors, timed_out=fields["timed_out"],
-        omitted_bytes=stdout.kept.omitted + stderr.kept.omitted, duration_s=fields["duration_s"],
-        out_of_memory=fields["out_of_memory"],
-    )  # fmt: skip
-
-
-def _setup_result(trouble: str, errors: bytes, command: Command) -> ExecResult:
-    """The command never began: a program or directory that isn't there is the caller's doing, the rest ours."""
-    text = errors.decode(errors="replace").strip()
-    if text.startswith(_EXEC_FAILED):
-        missing = text.endswith("No such file or directory")
-        return _refused(f"can't run {text.removeprefix(_EXEC_FAILED)}", _NOT_FOUND if missing else _NOT_RUNNABLE)
-    if "chdir" in text:
-        if os.path.normpath(command.cwd) != ".":
-            return _refused(f"can't enter directory {command.cwd!r}: {text.rpartition(': ')[2]}", _NOT_RUNNABLE)
-        raise SandboxBroken(f"the workspace can't be entered any more: {text}")
-    raise SandboxLost(f"a command couldn't be started: {trouble or text or 'bubblewrap gave no reason'}")
-
-
-def _setup_error(error: LauncherError) -> SandboxError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return SandboxBroken(f"the sandbox's disk is full beyond repair: {error}")
-    return SandboxLost(f"the launcher couldn't prepare the sandbox: {error}")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+from types import TracebackType
+
+from sanderling.sandbox.launcher.wire import memory_file
 
 _CHUNK = 1 << 18
 _CHUNKS_PER_WAKE = 4  # then let others have the loop
@@ -45,10 +48,18 @@ class OutputReader:
 
     def __init__(self, fd: int, limit: int) -> None:
         self._fd: int | None = fd
-        self.kept = HeadAndTail(limit)
+        self._output = HeadAndTail(limit)
         os.set_blocking(fd, False)
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(fd, self._on_readable)
+
+    @property
+    def kept(self) -> bytes:
+        return self._output.kept
+
+    @property
+    def omitted(self) -> int:
+        return self._output.omitted
 
     def _on_readable(self) -> None:
         for _ in range(_CHUNKS_PER_WAKE):
@@ -65,7 +76,7 @@ class OutputReader:
         if not chunk:
             self.close()
             return False
-        self.kept.add(chunk)
+        self._output.add(chunk)
         return True
 
     def finish(self) -> None:
@@ -80,3 +91,30 @@ class OutputReader:
             self._loop.remove_reader(self._fd)
             os.close(self._fd)
             self._fd = None
+
+
+class Streams:
+    """The three streams of one command: our ends with what was read, and their ends until they are passed on."""
+
+    def __init__(self, stdin: bytes, limit: int) -> None:
+        stdin_fd = memory_file(stdin, "stdin") if stdin else os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        out_reader, out_writer = os.pipe()
+        err_reader, err_writer = os.pipe()
+        self.theirs = [stdin_fd, out_writer, err_writer]
+        self.stdout = OutputReader(out_reader, limit)
+        self.stderr = OutputReader(err_reader, limit)
+
+    def close_theirs(self) -> None:
+        for fd in self.theirs:
+            os.close(fd)
+        self.theirs = []
+
+    def __enter__(self) -> Streams:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close_theirs()
+        self.stdout.finish()
+        self.stderr.finish()

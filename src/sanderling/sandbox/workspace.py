@@ -23,6 +23,7 @@ _SPECIAL = {
     "too deep": "path too long",
 }
 _SET_ID = 0o6000
+_OVERLAY_ATTRIBUTES = ("trusted.overlay.", "user.overlay.")
 
 State = dict[str, bytes]
 """Path to a digest of what stands there. A plain dict, so that a layer can be applied to a copy of it."""
@@ -56,6 +57,50 @@ def _link_target(root: int, path: str) -> bytes:
 def scan(root: int) -> State:
     """Return the state of the whole tree below `root`."""
     return {entry.path: entry_digest(root, entry) for entry in safe_files.walk(root)}
+
+
+def apply_layer(state: State, layer: int) -> State | None:
+    """Return the state after a layer was put on top of one whose state is known; None where only a new scan can tell.
+
+    Args:
+        state: what stood below; left as it is.
+        layer: descriptor of the layer's workspace directory, as overlayfs wrote it: a character device 0:0 means that a
+            name is gone, an attribute that a directory replaces the one below.
+    """
+    after = dict(state)
+    for entry in safe_files.walk(layer):
+        if entry.kind == "device":
+            _forget(after, entry.path)
+            continue
+        if entry.kind == "directory":
+            marks = _marks(layer, entry.path)
+            if "redirect" in marks:
+                return None
+            if "opaque" in marks or entry.path not in after:
+                _forget_below(after, entry.path)
+        elif entry.kind == "unreadable" or entry.path not in after:
+            _forget_below(after, entry.path)
+        after[entry.path] = entry_digest(layer, entry)
+    return after
+
+
+def _marks(layer: int, path: str) -> set[str]:
+    fd = safe_files.open_beneath(layer, path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        names = os.listxattr(fd)
+    finally:
+        os.close(fd)
+    return {name.rpartition(".")[2] for name in names if name.startswith(_OVERLAY_ATTRIBUTES)}
+
+
+def _forget(state: State, path: str) -> None:
+    state.pop(path, None)
+    _forget_below(state, path)
+
+
+def _forget_below(state: State, path: str) -> None:
+    for inner in [known for known in state if known.startswith(f"{path}/")]:
+        del state[inner]
 
 
 def state_key(state: State) -> str:

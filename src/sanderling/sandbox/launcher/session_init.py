@@ -3,7 +3,7 @@
 It is started as `python3 -I -S` before any code of the agent has run, with a SOCK_SEQPACKET socket as descriptor 0, says
 hello with descriptors of the directories that persist, and then serves requests:
 `{"argv", "env", "cwd", "timeout_s", "cpu_s"}` with the descriptors of stdin, stdout and stderr beside it, answered by
-`{"exit_code", "timed_out"}` or `{"problem", "errno"}`. Each command has a leader that adopts its orphans, so that
+`{"exit_code", "timed_out", "left"}` or `{"problem", "errno"}`. Each command has a leader that adopts its orphans, so that
 a timeout finds all of them. This file imports nothing but the standard library; inside there is nothing else.
 """
 
@@ -60,7 +60,10 @@ def children_of(pid):
 
 
 def kill_descendants():
-    """Kill and reap until the leader has no descendant any more; orphans come to it, so that none is missed."""
+    """Kill and reap until the leader has no descendant any more; orphans come to it, so that none is missed.
+
+    Return False when some are left because they multiplied faster than they could be killed.
+    """
     end = time.monotonic() + KILL_PATIENCE_S
     while time.monotonic() < end:
         pending = children_of(os.getpid())
@@ -76,8 +79,9 @@ def kill_descendants():
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
         except ChildProcessError:
-            return
+            return True
         time.sleep(0.002)  # the killed ones end, and what they left comes to us
+    return False
 
 
 def become(request, fds, problem):
@@ -114,8 +118,8 @@ def lead(request, fds, answer):
     handle = os.pidfd_open(pid)
     ended, _, _ = select.select([handle], [], [], request["timeout_s"])
     if not ended:
-        kill_descendants()
-        os.write(answer, json.dumps({"exit_code": 137, "timed_out": True}).encode())
+        left = not kill_descendants()
+        os.write(answer, json.dumps({"exit_code": 137, "timed_out": True, "left": left}).encode())
         os._exit(0)
     _, status = os.waitpid(pid, 0)
     code = os.waitstatus_to_exitcode(status)
