@@ -126,6 +126,13 @@ def test_a_run_that_has_just_begun_has_a_report_too(tmp_path):
         assert "Step 1, not solved" in text
 
 
+def test_a_family_per_task_is_no_family(tmp_path):
+    with RunFolder.at(tmp_path / "run", "", {}) as run:
+        for label in ("before", "after"):
+            run.write_evaluation(label, [records.group([1.0], id=f"g{i}", task_id=f"toy/test/{i}") for i in range(3)])
+        assert "By family" not in Page(render(run.reader())).text
+
+
 def test_numbers_that_are_not_finite_leave_gaps_not_broken_charts(tmp_path):
     nan = float("nan")
     with RunFolder.at(tmp_path / "run", "", {}) as run:

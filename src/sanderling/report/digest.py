@@ -222,7 +222,7 @@ def _evaluation(reader: RunReader, label: str) -> Evaluation:
     return Evaluation(
         label=label,
         step=reader.step_of(f"eval={label}"),
-        decoding=Decoding.GREEDY if label.endswith("-greedy") else Decoding.SAMPLED,
+        decoding=Decoding.GREEDY if label.rpartition("-")[2] == "greedy" else Decoding.SAMPLED,
         rate=_rate(graded),
         excluded=len(heads) - len(graded),
         by_family={name: _rate(some) for name, some in sorted(families.items())},

@@ -102,7 +102,7 @@ def _content(reader: RunReader) -> dict[str, Any]:
 
 
 _ROUTINE = frozenset(
-    {"created", "step", "checkpoint", "weights_pushed", "evaluation", "finished", "moved_aside", "phase"}
+    {"created", "sandbox", "agreement", "step", "checkpoint", "evaluation", "evaluated", "finished", "moved_aside"}
 )
 
 
@@ -202,6 +202,8 @@ def _families(before: Evaluation | None, after: Evaluation | None) -> list[dict[
     if before is None or after is None:
         return []
     names = sorted({*before.by_family, *after.by_family})
+    if len(names) >= max(len(before.rewards), len(after.rewards)):
+        return []  # a family per task says nothing
     none = Rate(solved=0, graded=0)
     rows = [{"name": n, "before": before.by_family.get(n, none), "after": after.by_family.get(n, none)} for n in names]
     return sorted(rows, key=lambda row: (-(row["after"].value if row["after"].graded else -1.0), row["name"]))
@@ -258,7 +260,7 @@ def _turn(index: int, turn: Turn) -> dict[str, Any]:
     action, seen = turn.action, turn.observation
     count = len(action.token_ids)
     versions = sorted(set(action.policy_versions.tolist()))
-    facts = [f"{count} tokens"]
+    facts = [f"{count} token{'' if count == 1 else 's'}"]
     if count:
         facts.append(f"mean log-probability {float(action.rollout_logprobs.mean()):.2f}")
         facts.append(f"policy {versions[0]}" if len(versions) == 1 else f"policies {versions[0]} to {versions[-1]}")

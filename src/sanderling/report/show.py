@@ -155,7 +155,7 @@ def render_trajectory(
 
 def _turn(index: int, turn: Turn, advantage: float | None) -> list[RenderableType]:
     action, seen = turn.action, turn.observation
-    facts = [f"{len(action.token_ids)} tokens"]
+    facts = [f"{len(action.token_ids)} token{'' if len(action.token_ids) == 1 else 's'}"]
     if len(action.token_ids):
         facts.append(f"logprob {float(action.rollout_logprobs.mean()):.3f}")
         versions = sorted(set(action.policy_versions.tolist()))
