@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -13,17 +13,16 @@ import torch
 from numpy.typing import NDArray
 
 from sanderling.engine.protocol import SampleRequest
+from sanderling.engine.rows import Row, prefill_chunks
 from sanderling.engine.sessions import Session, SlotTable
 from sanderling.engine.torch_kv_cache import SlotCache, Window
 from sanderling.engine.torch_model import CausalModel
 from sanderling.engine.torch_sampler import RowParams, draw, uniforms
 from sanderling.errors import EngineError, WeightPushError
-from sanderling.types import Action, FinishReason, Int32Array
 
 logger = logging.getLogger("sanderling.engine")
 
 _BLOCK = 64  # capacities are multiples of this many tokens
-_PREFILL_TOKENS = 8192  # padded tokens of one prefill pass, at most (a single longer row is passed alone)
 
 
 class OnUpdate(StrEnum):
@@ -50,43 +49,6 @@ class EngineCounts:
     failed_requests: int = 0
 
 
-@dataclass(slots=True, eq=False)
-class Row:
-    """One request at work. Row i of the batch sits in cache slot i."""
-
-    request: SampleRequest
-    session: Session
-    ids: Int32Array  # context and action, (context + limit,)
-    length: int  # how much of `ids` is known
-    end: int  # length at which the action is cut
-    stop: frozenset[int]
-    draws: list[float]  # uniforms by position in the action
-    logprobs: list[float] = field(default_factory=list)
-    versions: list[int] = field(default_factory=list)
-    last: int = 0  # the newest token
-    error: str | None = None
-
-    @property
-    def pending(self) -> int:
-        """Tokens not yet read by the model; 1 while decoding."""
-        return self.length - self.session.cached
-
-    @property
-    def finished(self) -> bool:
-        return bool(self.versions) and (self.last in self.stop or self.length == self.end or self.error is not None)
-
-    def action(self) -> Action:
-        start = len(self.request.context_ids)
-        finish: FinishReason = "stop" if self.last in self.stop else "length"
-        return Action(
-            token_ids=self.ids[start : self.length].copy(),
-            rollout_logprobs=np.array(self.logprobs, dtype=np.float32),
-            policy_versions=np.array(self.versions, dtype=np.int32),
-            text="",
-            finish_reason=finish,
-        )
-
-
 class Decoder:
     """Owns the model's weights, the cache, and the rows in between.
 
@@ -108,6 +70,11 @@ class Decoder:
         self._params: RowParams | None = None  # of all rows, made again after one joins or leaves
 
     # -- who is in the batch
+
+    @property
+    def free(self) -> int:
+        """Places left in the batch."""
+        return self._max_batch - len(self.rows)
 
     def check(self, request: SampleRequest) -> None:
         """Refuse a request that can never be sampled.
@@ -178,7 +145,7 @@ class Decoder:
     def step(self) -> list[Row]:
         """Sample the next token of every row; return the rows that finished, which have left the batch."""
         fresh = [row for row in self.rows if row.pending > 1]
-        for chunk in _prefill_chunks(fresh):
+        for chunk in prefill_chunks(fresh):
             self._prefill(chunk)
         left = self._leave([row for row in fresh if row.finished])
         if self.rows:
@@ -284,7 +251,7 @@ class Decoder:
         """Return the first requests that fit beside the running ones, should every action use its whole limit."""
         longest = max((row.end for row in self.rows), default=1)
         fitting: list[SampleRequest] = []
-        for request in waiting[: self._max_batch - len(self.rows)]:
+        for request in waiting[: self.free]:
             longest = max(longest, self._end(request))
             if (len(self.rows) + len(fitting) + 1) * longest > self._cache_tokens:
                 break
@@ -374,20 +341,6 @@ class Decoder:
         if slots == list(range(slots[0], slots[0] + len(slots))):
             return slice(slots[0], slots[0] + len(slots))
         return torch.tensor(slots, device=self._model.device)
-
-
-def _prefill_chunks(rows: list[Row]) -> list[list[Row]]:
-    """Cut rows into passes: like lengths together, so that little is padded, and none larger than the token bound."""
-    chunks: list[list[Row]] = []
-    real = 0
-    for row in sorted(rows, key=lambda row: row.pending):
-        padded = row.pending * (len(chunks[-1]) + 1) if chunks else 0
-        real += row.pending
-        if not chunks or padded > min(_PREFILL_TOKENS, 1.25 * real + 128):
-            chunks.append([])
-            real = row.pending
-        chunks[-1].append(row)
-    return [sorted(chunk, key=lambda row: row.session.slot or 0) for chunk in chunks]
 
 
 def _check_state(own: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from sanderling.engine.protocol import SampleRequest
-from sanderling.engine.torch_decoder import Decoder, EngineCounts, OnUpdate, Row
+from sanderling.engine.rows import Row
+from sanderling.engine.torch_decoder import Decoder, EngineCounts, OnUpdate
 from sanderling.engine.torch_model import CausalModel
 from sanderling.engine.torch_sampler import check_params
 from sanderling.engine.weights import fingerprint
@@ -48,7 +49,8 @@ class TorchEngine:
 
     `max_batch`: rows sampled at once; more requests wait in order. `cache_mb`: bound on keys and values kept, in MiB; the
     idle sessions used longest ago are dropped first and read again when they come back. `threads`: torch's threads in the
-    worker, None for torch's choice. `on_update`: what becomes of cached keys and values when weights change.
+    worker, None for torch's choice (parts of torch take the last such setting for the whole process). `on_update`: what
+    becomes of cached keys and values when weights change.
 
     Raises:
         ConfigError: a setting is out of range.
@@ -112,10 +114,11 @@ class TorchEngine:
         for request in requests:
             check_params(request.params)
         tickets = [_Ticket(request, Future()) for request in requests]
+        sound = [ticket for ticket in tickets if self._is_sound(ticket)]
         with self._wake:
             if self._closing:
                 raise EngineError("the engine is closed; no action can be sampled any more")
-            self._waiting.extend(tickets)
+            self._waiting.extend(sound)
             self._wake.notify()
         for ticket in tickets:
             ticket.future.add_done_callback(lambda future, t=ticket: self._on_done(t, future))
@@ -155,6 +158,14 @@ class TorchEngine:
             self._closing = True
             self._wake.notify()
         await asyncio.to_thread(self._worker.join)
+
+    def _is_sound(self, ticket: _Ticket) -> bool:
+        try:
+            self._decoder.check(ticket.request)
+        except EngineError as error:
+            _refuse(ticket, error)
+            return False
+        return True
 
     def _on_done(self, ticket: _Ticket, future: Future[Action]) -> None:
         if future.cancelled():
@@ -197,7 +208,6 @@ class TorchEngine:
             cancelled, self._cancelled = self._cancelled, deque()
             ended, self._ended = self._ended, deque()
             updates, self._updates = self._updates, deque()
-            waiting, self._waiting = self._waiting, deque()
         for ticket in cancelled:
             if ticket.row is not None and self._running.pop(ticket.row, None) is not None:
                 self._decoder.remove(ticket.row)
@@ -205,9 +215,20 @@ class TorchEngine:
             self._decoder.end_session(session)
         for update in updates:
             self._load(update)
-        left = self._admit([ticket for ticket in waiting if not ticket.future.cancelled()])
+        with self._wake:
+            first = self._take_waiting(self._decoder.free)
+        left = self._admit(first)
         with self._wake:
             self._waiting.extendleft(reversed(left))
+
+    def _take_waiting(self, most: int) -> list[_Ticket]:
+        """Take the next tickets off the queue, without those that were cancelled meanwhile."""
+        taken: list[_Ticket] = []
+        while self._waiting and len(taken) < most:
+            ticket = self._waiting.popleft()
+            if not ticket.future.cancelled():
+                taken.append(ticket)
+        return taken
 
     def _load(self, update: _Update) -> None:
         try:
@@ -224,17 +245,13 @@ class TorchEngine:
         fit: list[_Ticket] = []
         names: set[str] = set()
         for ticket in waiting:
-            try:
-                self._decoder.check(ticket.request)
-                name = ticket.request.session
-                if name in names or self._decoder.running(name):
-                    raise EngineError(
-                        f"session {name!r} already has a request at work; an episode samples one action at a time"
-                    )
-                names.add(name)
-                fit.append(ticket)
-            except EngineError as error:
-                _refuse(ticket, error)
+            name = ticket.request.session
+            if name in names or self._decoder.running(name):
+                text = f"session {name!r} already has a request at work; an episode samples one action at a time"
+                _refuse(ticket, EngineError(text))
+                continue
+            names.add(name)
+            fit.append(ticket)
         try:
             rows = self._decoder.admit([ticket.request for ticket in fit])
         except Exception as error:  # such as memory: without an answer the callers would wait for ever
