@@ -25,7 +25,7 @@ from safetensors.torch import load_file
 
 from sanderling.errors import CheckpointError
 from sanderling.learn.learner import Learner
-from sanderling.learn.model import no_progress_bars
+from sanderling.engine.torch_model import no_progress_bars
 from sanderling.types import JsonValue
 
 FORMAT = 1
