@@ -60,6 +60,11 @@ class BubblewrapBackend:
         """ "root" or "user"."""
         return "root" if os.geteuid() == 0 else "user"
 
+    @property
+    def has_control_groups(self) -> bool:
+        """Whether the kernel bounds memory and processes of whole trees; known once the launcher runs."""
+        return self._groups is not None
+
     def probe(self) -> Capabilities:
         """Run a sandbox of a backend like this one and say what was found."""
         from sanderling.sandbox.doctor import probe_bubblewrap
@@ -176,20 +181,25 @@ class BubblewrapBackend:
         self._sandboxes.pop(sandbox.id, None)
 
     def _take_user(self) -> int:
-        uid = self._users.take() if self._users is not None else os.getuid()
+        if self._users is None:
+            return os.getuid()
+        uid = self._users.take()
         self._user_counts[uid] = 1
         return uid
 
     def share_user(self, uid: int) -> None:
-        """Count one more sandbox of a user: forks stand on layers that belong to the same one."""
-        self._user_counts[uid] += 1
+        """Count one more sandbox of a host user: forks stand on layers that belong to the same one."""
+        if self._users is not None:
+            self._user_counts[uid] += 1
 
     def give_back_user(self, uid: int) -> None:
+        """Count one sandbox less; the host user of none is free again."""
+        if self._users is None:
+            return
         self._user_counts[uid] -= 1
         if self._user_counts[uid] == 0:
             del self._user_counts[uid]
-            if self._users is not None:
-                self._users.give_back(uid)
+            self._users.give_back(uid)
 
     async def close(self) -> None:
         """Destroy every sandbox and stop the launcher. May be called twice."""
@@ -233,13 +243,19 @@ def _group_descriptors(home: ControlGroupHome | None, stack: contextlib.ExitStac
     return fds
 
 
+def find_bubblewrap() -> str | None:
+    """Return the path of bubblewrap's executable, None where it isn't installed."""
+    found = shutil.which("bwrap", path=os.environ.get("PATH", "") + ":/usr/bin:/usr/local/bin")
+    return None if found is None else os.path.realpath(found)
+
+
 def launcher_settings(mode: str) -> dict[str, Any]:
     """Return what the launcher has to know.
 
     Raises:
         SandboxUnavailable: bubblewrap isn't installed, or the interpreter can't be shown.
     """
-    bubblewrap = shutil.which("bwrap", path=os.environ.get("PATH", "") + ":/usr/bin:/usr/local/bin")
+    bubblewrap = find_bubblewrap()
     if bubblewrap is None:
         raise SandboxUnavailable(
             "bubblewrap isn't installed (no `bwrap` on the PATH); install it with `apt-get install bubblewrap` "
@@ -248,7 +264,7 @@ def launcher_settings(mode: str) -> dict[str, Any]:
     prefix, executable = base_interpreter()
     return {
         "user_namespace": mode == "user",
-        "bubblewrap": os.path.realpath(bubblewrap),
+        "bubblewrap": bubblewrap,
         "prefix": prefix,
         "executable": executable,
         "session_init": str(Path(__file__).parent / "launcher" / "session_init.py"),

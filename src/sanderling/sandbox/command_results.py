@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
+import resource
 from typing import Any
 
 from sanderling.errors import SandboxBroken, SandboxError, SandboxLost
@@ -29,21 +31,28 @@ def command_fields(command: Command, limits: Limits) -> dict[str, Any]:
     }
 
 
+def cpu_limit(seconds: float) -> list[tuple[int, int, int]]:
+    """Return the limit on processor time as (kind, soft, hard): SIGXCPU first, SIGKILL a second later."""
+    whole = max(1, math.ceil(seconds))
+    return [(resource.RLIMIT_CPU, whole, whole + 1)]
+
+
 def unrunnable(command: Command) -> ExecResult | None:
     """Return the result of a command that no system would start: the caller's words, not our failure."""
     words = [*command.argv, *command.env, *command.env.values(), command.cwd]
     if not command.argv or not command.argv[0]:
-        return _refused("no command was given", _NOT_FOUND)
+        return refused("no command was given", _NOT_FOUND)
     if any("\0" in word for word in words):
-        return _refused("a command, its environment and its directory can't hold NUL characters", _NOT_RUNNABLE)
+        return refused("a command, its environment and its directory can't hold NUL characters", _NOT_RUNNABLE)
     if any(len(os.fsencode(word)) > _LONGEST_ARGUMENT for word in words):
-        return _refused(f"an argument is longer than {_LONGEST_ARGUMENT} bytes; pass it on stdin", _NOT_RUNNABLE)
+        return refused(f"an argument is longer than {_LONGEST_ARGUMENT} bytes; pass it on stdin", _NOT_RUNNABLE)
     if os.path.commonpath([os.path.normpath(f"/work/{command.cwd}"), "/work"]) != "/work":
-        return _refused(f"directory {command.cwd!r} is outside of the workspace", _NOT_RUNNABLE)
+        return refused(f"directory {command.cwd!r} is outside of the workspace", _NOT_RUNNABLE)
     return None
 
 
-def _refused(message: str, exit_code: int) -> ExecResult:
+def refused(message: str, exit_code: int) -> ExecResult:
+    """Return the result of a command that couldn't begin, with our words on its stderr."""
     return ExecResult(
         exit_code=exit_code, stdout=b"", stderr=f"sandbox: {message}\n".encode(), timed_out=False, omitted_bytes=0,
         duration_s=0.0,
@@ -68,7 +77,7 @@ def judged_in_session(answer: dict[str, Any], streams: Streams, command: Command
     """Return the result of a command that ran in a session."""
     if "problem" in answer:
         missing = answer["errno"] == errno.ENOENT
-        return _refused(f"can't run {command.argv[0]}: {answer['problem']}", _NOT_FOUND if missing else _NOT_RUNNABLE)
+        return refused(f"can't run {command.argv[0]}: {answer['problem']}", _NOT_FOUND if missing else _NOT_RUNNABLE)
     return _result(answer, answer["exit_code"], streams, duration_s)
 
 
@@ -89,10 +98,10 @@ def _never_began(trouble: str, errors: bytes, command: Command) -> ExecResult:
     text = errors.decode(errors="replace").strip()
     if text.startswith(_EXEC_FAILED):
         missing = text.endswith("No such file or directory")
-        return _refused(f"can't run {text.removeprefix(_EXEC_FAILED)}", _NOT_FOUND if missing else _NOT_RUNNABLE)
+        return refused(f"can't run {text.removeprefix(_EXEC_FAILED)}", _NOT_FOUND if missing else _NOT_RUNNABLE)
     if "chdir" in text:
         if os.path.normpath(command.cwd) != ".":
-            return _refused(f"can't enter directory {command.cwd!r}: {text.rpartition(': ')[2]}", _NOT_RUNNABLE)
+            return refused(f"can't enter directory {command.cwd!r}: {text.rpartition(': ')[2]}", _NOT_RUNNABLE)
         raise SandboxBroken(f"the workspace can't be entered any more: {text}")
     raise SandboxLost(f"a command couldn't be started: {trouble or text or 'bubblewrap gave no reason'}")
 

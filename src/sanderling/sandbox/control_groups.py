@@ -37,6 +37,14 @@ class ControlGroupHome:
             journal.record("remove", "cgroup", str(path))
 
 
+def available() -> str | None:
+    """Return a line about the control groups that a backend could use, None where there are none."""
+    for version, memory, _ in _candidates("trial"):
+        if os.access(memory.parent, os.W_OK):
+            return f"version {version} at {memory.parent}"
+    return None
+
+
 def create_home(journal: Journal, name: str) -> ControlGroupHome | None:
     """Make a home that a process of ours can really join; None where this machine or user offers none."""
     for version, memory, pids in _candidates(name):

@@ -1,14 +1,51 @@
-"""What this machine can run, found by running it."""
+"""What this machine can run, found by running it: never by looking at versions, and without falling back to less."""
 
 from __future__ import annotations
 
 import asyncio
+import platform
 import threading
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from sanderling.errors import SanderlingError
-from sanderling.sandbox.protocol import Capabilities, Command, SandboxSpec
+from sanderling.errors import SandboxLost, SanderlingError
+from sanderling.sandbox.launcher.seccomp import AUDIT_ARCH
+from sanderling.sandbox.protocol import Capabilities, Command, SandboxBackend, SandboxSpec
+
+if TYPE_CHECKING:
+    from sanderling.sandbox.bubblewrap import BubblewrapBackend
+
+Result = TypeVar("Result")
+
+_PROBE = """
+import errno, os, shutil, socket
+problems = []
+if os.getuid() == 0 or any(line.split()[1].strip("0") for line in open("/proc/self/status") if line.startswith("CapEff")):
+    problems.append("commands hold privileges")
+names = [n for n in os.listdir("/proc") if n.isdigit()]
+if len(names) > 3:
+    problems.append(f"{len(names)} processes are visible")
+try:
+    socket.create_connection(("192.0.2.1", 9), 0.2)
+    problems.append("the network is reachable")
+except OSError as error:
+    if error.errno not in (errno.ENETUNREACH, errno.EHOSTUNREACH):
+        problems.append(f"the network answers {error}")
+os.unlink("folder/file"); os.rmdir("folder"); os.mkdir("folder")
+if os.listdir("folder"):
+    problems.append("a removed directory came back")
+print("; ".join(problems) or "contained")
+"""
+
+_USER_MODE_RISKS = (
+    "memory_shared: without a memory control group, memory files that nothing maps aren't counted",
+    "kernel_user_limits: all sandboxes share the kernel's limits per user, such as inotify instances",
+    "directory_rename: renaming a directory of the base with rename(2) gives EXDEV; `mv` copies instead",
+)
+_ALWAYS_OPEN = ("shared_kernel: a bug of the kernel is a way out; for hostile code use a backend of virtual machines",)
+_NO_GROUPS = ("memory_shared: without a memory control group, memory files that nothing maps aren't counted",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +55,51 @@ class Check:
     name: str
     ok: bool
     detail: str
-    remedy: str = ""
+    remedy: str = ""  # what to do where it isn't ok
+
+
+def examine(state_dir: Path | None = None) -> list[Check]:
+    """Find out what the sandbox backends can do on this machine. Prints nothing and raises nothing."""
+    from sanderling.sandbox.bubblewrap import find_bubblewrap
+    from sanderling.sandbox.control_groups import available
+    from sanderling.sandbox.local import LocalBackend
+
+    found = find_bubblewrap()
+    machine = platform.machine()
+    groups = available()
+    checks = [
+        Check(
+            name="kernel",
+            ok=platform.system() == "Linux" and machine in AUDIT_ARCH,
+            detail=f"{platform.system()} {platform.release()} on {machine}",
+            remedy=f"sandboxes need Linux on one of: {', '.join(AUDIT_ARCH)}",
+        ),
+        Check(
+            name="bubblewrap",
+            ok=found is not None,
+            detail=found or "no `bwrap` on the PATH",
+            remedy="" if found else "apt-get install bubblewrap",
+        ),
+        Check(
+            name="control groups",
+            ok=groups is not None,
+            detail=groups or "no memory and pids controllers that we may use",
+            remedy="" if groups else "run as root, or in a scope that systemd delegates (Delegate=yes)",
+        ),
+    ]
+    checks.append(_as_check(probe_bubblewrap(state_dir)))
+    checks.append(_as_check(LocalBackend.examine()))
+    return checks
+
+
+def _as_check(capabilities: Capabilities) -> Check:
+    open_risks = f"; open: {', '.join(capabilities.open_risks)}" if capabilities.open_risks else ""
+    return Check(
+        name=f"backend {capabilities.name}",
+        ok=capabilities.usable,
+        detail=f"mode {capabilities.mode}, isolation {capabilities.isolation}{open_risks}",
+        remedy="; ".join(capabilities.missing),
+    )
 
 
 def explain_namespace_failure(message: str, mode: str) -> str:
@@ -37,7 +118,7 @@ def explain_namespace_failure(message: str, mode: str) -> str:
         return f"user namespaces need root here ({message}); set `sysctl kernel.unprivileged_userns_clone=1` or run as root"
     return (
         f"the sandbox launcher can't set up its namespaces: {message}. Inside a container, give it CAP_SYS_ADMIN "
-        "or run a seccomp profile that allows user namespaces and mounts"
+        "or run it with a seccomp profile that allows user namespaces and mounts"
     )
 
 
@@ -49,38 +130,52 @@ def _reads(path: Path, value: str) -> bool:
 
 
 def probe_bubblewrap(state_dir: Path | None = None) -> Capabilities:
-    """Run a sandbox of the bubblewrap backend."""
+    """Run a sandbox of the bubblewrap backend and say what it guarantees here."""
     from sanderling.sandbox.bubblewrap import BubblewrapBackend
 
     backend = BubblewrapBackend(state_dir)
+    grouped, missing = False, ()
     try:
-        _run_apart(_try_sandbox(backend))
-        missing: tuple[str, ...] = ()
+        grouped = run_apart(_try_bubblewrap(backend))
     except (SanderlingError, OSError) as error:
         missing = (str(error),)
+    risks = _USER_MODE_RISKS if backend.mode == "user" else () if grouped else _NO_GROUPS
     return Capabilities(
-        name="bubblewrap", mode=backend.mode, isolation="namespaces", usable=not missing, open_risks=(), missing=missing
+        name="bubblewrap",
+        mode=backend.mode,
+        isolation="namespaces",
+        usable=not missing,
+        open_risks=(*risks, *_ALWAYS_OPEN),
+        missing=missing,
     )
 
 
-async def _try_sandbox(backend) -> None:
+async def _try_bubblewrap(backend: BubblewrapBackend) -> bool:
+    """Return whether memory and processes are bounded by the kernel."""
     try:
-        sandbox = await backend.create(SandboxSpec(files={"a": b"1"}))
-        result = await sandbox.exec(Command(argv=("cat", "a")))
-        if result.stdout != b"1":
-            raise OSError(f"a command gave {result.stdout!r} instead of b'1': {result.stderr!r}")
-        await sandbox.destroy()
+        await _try_sandbox(backend)
+        return backend.has_control_groups
     finally:
         await backend.close()
 
 
-def _run_apart(work) -> None:
+async def _try_sandbox(backend: SandboxBackend) -> None:
+    sandbox = await backend.create(SandboxSpec(files={"folder/file": b"1"}))
+    result = await sandbox.exec(Command(argv=("python3", "-I", "-S", "-c", _PROBE)))
+    if result.stdout != b"contained\n":
+        text = (result.stdout + result.stderr).decode(errors="replace").strip()
+        raise SandboxLost(f"a probing command isn't contained or failed (exit code {result.exit_code}): {text}")
+    await sandbox.destroy()
+
+
+def run_apart(work: Coroutine[Any, Any, Result]) -> Result:
     """Run a coroutine in a loop of its own, whether or not the caller is inside one."""
+    outcome: list[Result] = []
     failures: list[BaseException] = []
 
     def run() -> None:
         try:
-            asyncio.run(work)
+            outcome.append(asyncio.run(work))
         except BaseException as error:
             failures.append(error)
 
@@ -89,3 +184,4 @@ def _run_apart(work) -> None:
     thread.join()
     if failures:
         raise failures[0]
+    return outcome[0]

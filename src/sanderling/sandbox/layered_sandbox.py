@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sanderling.errors import SandboxBroken, SandboxError, SandboxLost
 from sanderling.sandbox import safe_files, workspace
-from sanderling.sandbox.command_results import command_fields, judged, judged_in_session, setup_error, unrunnable
+from sanderling.sandbox.command_results import (
+    command_fields,
+    cpu_limit,
+    judged,
+    judged_in_session,
+    setup_error,
+    unrunnable,
+)
 from sanderling.sandbox.launcher_client import LauncherError, Reply
 from sanderling.sandbox.layers import Digests, Stack
 from sanderling.sandbox.output import Streams
@@ -118,6 +125,7 @@ class LayeredSandbox:
     async def _run_in_session(self, command: Command) -> ExecResult:
         session = await self._live_session()
         request = command_fields(command, self._spec.limits)
+        request["limits"] = cpu_limit(request.pop("cpu_s"))
         began = time.monotonic()
         with Streams(command.stdin, self._spec.limits.output_bytes) as streams:
             try:

@@ -37,6 +37,7 @@ class Running:
     outer_gone: bool = False
     init_gone: bool = False
     timed_out: bool = False
+    over_memory: bool = False
     messages: bytes = b""
     trouble: str = ""  # why we gave it up before it began
     exit_code: int | None = None

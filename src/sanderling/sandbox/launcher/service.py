@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from . import command, layers, wire
+from . import command, layers, watchdog, wire
 from .cgroups import Home
 from .command import Running
 
@@ -41,6 +41,7 @@ class Service:
             "kill": self._kill,
         }
         self._slow = {"exec": self._exec, "merge": self._merge, "copy": self._copy}
+        self._next_look = 0.0
         self._jobs: dict[int, tuple[int, int]] = {}  # process id: request id, read end of its answer
 
     def run(self) -> None:
@@ -63,9 +64,12 @@ class Service:
                     self._on_event(key.data, key.fd)
             self._reap()
             self._enforce_deadlines()
+            self._watch_memory()
 
     def _patience(self) -> float | None:
         waiting = [r.deadline for r in self._running.values() if not r.timed_out and r.deadline < math.inf]
+        if self._running and self._groups is None:
+            waiting.append(self._next_look)
         return max(0.0, min(waiting) - time.monotonic()) if waiting else None
 
     def _serve_one(self) -> bool:
@@ -232,6 +236,17 @@ class Service:
                 running.timed_out = True
                 running.kill()
 
+    def _watch_memory(self) -> None:
+        if self._groups is not None or not self._running or time.monotonic() < self._next_look:
+            return
+        children = watchdog.children_by_parent()
+        for running in self._running.values():
+            limit = running.request["memory_bytes"]
+            if running.init is not None and watchdog.tree_bytes(running.init, children, limit) > limit:
+                running.over_memory = True
+                running.kill()
+        self._next_look = time.monotonic() + watchdog.INTERVAL_S
+
     def _complete(self, number: int, running: Running) -> None:
         del self._running[number]
         for fd in (running.status, running.init_handle):
@@ -243,7 +258,7 @@ class Service:
         upper = running.request["upper"]
         group = f"c{number}"
         fields = {
-            "out_of_memory": self._groups is not None and self._groups.ran_out(group),
+            "out_of_memory": running.over_memory or (self._groups is not None and self._groups.ran_out(group)),
             "exit_code": running.exit_code,
             "timed_out": running.timed_out,
             "duration_s": time.monotonic() - running.started,

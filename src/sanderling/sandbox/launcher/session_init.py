@@ -2,7 +2,7 @@
 
 It is started as `python3 -I -S` before any code of the agent has run, with a SOCK_SEQPACKET socket as descriptor 0, says
 hello with descriptors of the directories that persist, and then serves requests:
-`{"argv", "env", "cwd", "timeout_s", "cpu_s"}` with the descriptors of stdin, stdout and stderr beside it, answered by
+`{"argv", "env", "cwd", "timeout_s", "limits"}` with the descriptors of stdin, stdout and stderr beside it, answered by
 `{"exit_code", "timed_out", "left"}` or `{"problem", "errno"}`. Each command has a leader that adopts its orphans, so that
 a timeout finds all of them. This file imports nothing but the standard library; inside there is nothing else.
 """
@@ -91,12 +91,12 @@ def become(request, fds, problem):
         high = [os.dup2(fd, HIGH_FD + place) for place, fd in enumerate(fds)]
         for place, fd in enumerate(high):
             os.dup2(fd, place, inheritable=True)
-        os.set_inheritable(problem, False)
+        os.closerange(HIGH_FD, HIGH_FD + 3)
         for name in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
             with contextlib.suppress(OSError, ValueError):
                 signal.signal(name, signal.SIG_DFL)
-        cpu = max(1, int(request["cpu_s"] + 0.999))
-        resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 1))
+        for kind, soft, hard in request["limits"]:
+            resource.setrlimit(kind, (soft, hard))
         os.chdir(request["cwd"])
         os.execvpe(request["argv"][0], request["argv"], request["env"])
     except BaseException as error:
@@ -105,28 +105,31 @@ def become(request, fds, problem):
     os._exit(126)
 
 
-def lead(request, fds, answer):
-    """Start the command, wait for it or its limit, and write the answer."""
+def run_led(request, fds):
+    """Run a command as its leader and return the answer; after its limit nothing of it is alive."""
     prctl(PR_SET_CHILD_SUBREAPER, 1)
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     reader, problem = os.pipe()
     pid = os.fork()
     if pid == 0:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
         become(request, fds, problem)
     os.close(problem)
     handle = os.pidfd_open(pid)
-    ended, _, _ = select.select([handle], [], [], request["timeout_s"])
-    if not ended:
-        left = not kill_descendants()
-        os.write(answer, json.dumps({"exit_code": 137, "timed_out": True, "left": left}).encode())
-        os._exit(0)
-    _, status = os.waitpid(pid, 0)
-    code = os.waitstatus_to_exitcode(status)
-    trouble = os.read(reader, 4096)
-    os.write(
-        answer, trouble or json.dumps({"exit_code": code if code >= 0 else 128 - code, "timed_out": False}).encode()
-    )
+    try:
+        ended, _, _ = select.select([handle], [], [], request["timeout_s"])
+        if not ended:
+            return {"exit_code": 137, "timed_out": True, "left": not kill_descendants()}
+        _, status = os.waitpid(pid, 0)
+        code = os.waitstatus_to_exitcode(status)
+        trouble = os.read(reader, 4096)
+        return json.loads(trouble) if trouble else {"exit_code": code if code >= 0 else 128 - code, "timed_out": False}
+    finally:
+        os.close(handle)
+        os.close(reader)
+
+
+def lead(request, fds, answer):
+    """Be the leader of one command of a session: what it leaves in the background goes on."""
+    os.write(answer, json.dumps(run_led(request, fds)).encode())
     os._exit(0)
 
 
