@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import os
-from collections.abc import AsyncIterator
+import traceback
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,43 +16,143 @@ from sanderling.config import Config
 from sanderling.engine.model_folder import inspect_folder, resolve_policy
 from sanderling.engine.protocol import Engine, SamplingParams
 from sanderling.environment import Environment
-from sanderling.errors import PluginError, SandboxUnavailable
+from sanderling.errors import PluginError, SandboxUnavailable, SanderlingError
+from sanderling.harness.protocol import Harness
 from sanderling.harness.tokenizer import FastTokenizer
-from sanderling.plugins import is_entry_point, load_object
+from sanderling.plugins import load_object
 from sanderling.rollout.config import RolloutConfig
 from sanderling.rollout.episode import Stage
 from sanderling.rollout.lockstep import LockstepEngine
 from sanderling.sandbox.protocol import Capabilities, SandboxBackend
+from sanderling.tasks.protocol import TaskSet
+from sanderling.verify.protocol import Verifier
 
 
-def load_environment(name: str) -> Environment:
-    """Return the environment that `name` means: an `Environment`, or a function without arguments that makes one.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kind:
+    """What a name of one kind must lead to."""
+
+    noun: str
+    contract: type  # a class of ours, or the protocol whose public members the object must have
+    arguments: str = "nothing"  # what a factory is called with
+    built_in: Mapping[str, str] = field(default_factory=dict)
+
+
+_KINDS: Mapping[str, _Kind] = {
+    "environments": _Kind(noun="environment", contract=Environment),
+    "verifiers": _Kind(noun="verifier", contract=Verifier, arguments="the environment, or nothing"),
+    "engines": _Kind(
+        noun="engine",
+        contract=Engine,
+        arguments="the configuration and the policy's folder, or nothing",
+        built_in={"torch": "sanderling.assemble:make_torch_engine"},
+    ),
+    # "local" contains nothing; it is used only when it is asked for by this name.
+    "sandboxes": _Kind(
+        noun="sandbox backend",
+        contract=SandboxBackend,
+        built_in={
+            "bubblewrap": "sanderling.sandbox.bubblewrap:BubblewrapBackend",
+            "local": "sanderling.sandbox.local:LocalBackend",
+        },
+    ),
+}
+
+
+def make(kind: str, name: str, *arguments: Any) -> Any:
+    """Return the part that `name` means: the named object itself, or what the named class or function makes.
+
+    Args:
+        kind: environments, verifiers, engines or sandboxes.
+        name: built in, an entry point of the group sanderling.<kind>, module:name or path.py:name.
+        arguments: what a class or function of this kind is called with; one that takes none is called without.
 
     Raises:
-        PluginError: nothing there, or something else.
+        PluginError: nothing there, making it failed, or it lacks what the kind needs; names what is missing.
+        SanderlingError: as the class or function raises it.
     """
-    found = load_object("environments", name)
-    environment = found() if callable(found) else found
-    if not isinstance(environment, Environment):
-        raise PluginError(f"environment {name!r} is a {type(environment).__name__}; an Environment was expected")
-    return environment
+    wanted = _KINDS[kind]
+    found = load_object(kind, name, wanted.built_in)
+    if callable(found) and (inspect.isclass(found) or _lacking(found, wanted.contract)):
+        found = _call(wanted, name, found, arguments)
+    if lacking := _lacking(found, wanted.contract):
+        contract = f"{wanted.contract.__module__}.{wanted.contract.__name__}"
+        raise PluginError(
+            f"{wanted.noun} {name!r} is a {type(found).__name__} without {', '.join(lacking)}; expected an object as "
+            f"{contract} describes it, or a class or function that takes {wanted.arguments} and makes one"
+        )
+    return found
+
+
+def _lacking(found: object, contract: type) -> list[str]:
+    """Return the members of a contract that an object lacks; a dataclass of ours has to be met by its own instances."""
+    if dataclasses.is_dataclass(contract):
+        if isinstance(found, contract):
+            return []
+        return [f.name for f in dataclasses.fields(contract) if not hasattr(found, f.name)] or ["being one"]
+    members = {name: member for name, member in vars(contract).items() if not name.startswith("_")}
+    return [
+        name
+        for name, member in members.items()
+        if not hasattr(found, name) or (callable(member) and not callable(getattr(found, name)))
+    ]
+
+
+def _call(wanted: _Kind, name: str, factory: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+    for given in (arguments, ()):
+        if _takes(factory, given):
+            break
+    else:
+        raise PluginError(
+            f"{wanted.noun} {name!r} can't be called: {factory!r} has the signature {inspect.signature(factory)}; expected "
+            f"one that takes {wanted.arguments}"
+        )
+    try:
+        return factory(*given)
+    except SanderlingError:
+        raise
+    except Exception as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        raise PluginError(
+            f"{wanted.noun} {name!r} can't be made: {error!r} at {frame.filename}, line {frame.lineno}"
+        ) from error
+
+
+def _takes(factory: Callable[..., Any], arguments: Sequence[Any]) -> bool:
+    try:
+        inspect.signature(factory).bind(*arguments)
+    except TypeError:
+        return False
+    except ValueError:  # written in C without a signature: calling it is the only way to know
+        pass
+    return True
+
+
+def load_environment(name: str, verifier: str = "") -> Environment:
+    """Return the environment that `name` means, with the verifier that `verifier` means; empty: with its own.
+
+    Raises:
+        PluginError: nothing there, or something else; its parts are checked as well.
+    """
+    environment: Environment = make("environments", name)
+    for part, contract in (("tasks", TaskSet), ("harness", Harness), ("verifier", Verifier)):
+        if lacking := _lacking(getattr(environment, part), contract):
+            raise PluginError(
+                f"environment {name!r}: its {part} is a {type(getattr(environment, part)).__name__} without "
+                f"{', '.join(lacking)}; expected an object as {contract.__module__}.{contract.__name__} describes it"
+            )
+    if not verifier:
+        return environment
+    return replace(environment, verifier=make("verifiers", verifier, environment))
 
 
 def load_backend(name: str) -> SandboxBackend:
-    """Return a new sandbox backend; "local" contains nothing and is used only when it is asked for by this name.
+    """Return the sandbox backend that `name` means.
 
     Raises:
         PluginError: no such backend. SandboxUnavailable: this machine can't run it.
     """
-    if name == "bubblewrap":
-        from sanderling.sandbox.bubblewrap import BubblewrapBackend
-
-        return BubblewrapBackend()
-    if name == "local":
-        from sanderling.sandbox.local import LocalBackend
-
-        return LocalBackend()
-    return load_object("sandboxes", name)()
+    return make("sandboxes", name)
 
 
 def check_backend(backend: SandboxBackend) -> Capabilities:
@@ -59,6 +162,11 @@ def check_backend(backend: SandboxBackend) -> Capabilities:
         SandboxUnavailable: it doesn't run here; says what is missing.
     """
     found = backend.probe()
+    if not isinstance(found, Capabilities):
+        raise PluginError(
+            f"probe() of the sandbox backend {type(backend).__name__} returned {found!r}; expected Capabilities "
+            "(sanderling.sandbox.protocol): what it guarantees is stored with every episode"
+        )
     if not found.usable:
         missing = "\n  ".join(found.missing) or "no reason given"
         raise SandboxUnavailable(
@@ -107,8 +215,11 @@ def make_engine(config: Config, folder: Path) -> Engine:
     Raises:
         PluginError: no such engine. ModelError: the policy can't be loaded.
     """
-    if config.engine.name != "torch" or is_entry_point("engines", config.engine.name):
-        return load_object("engines", config.engine.name)(config, folder)
+    return make("engines", config.engine.name, config, folder)
+
+
+def make_torch_engine(config: Config, folder: Path) -> Engine:
+    """Return the built-in engine."""
     from sanderling.engine.torch_engine import TorchEngine
 
     return TorchEngine(make_model(config, folder), max_batch=config.engine.max_batch, threads=threads(config))

@@ -74,6 +74,9 @@ class Config(_Section):
 
     name: str = Field("train", description="part of the run folder's name")
     environment: str = Field("fix_python", description="entry point, module:name or path.py:name")
+    verifier: str = Field(
+        "", description="judges in place of the environment's own verifier: entry point, module:name or path.py:name"
+    )
     split: str = Field("train", description="split of the environment that is trained on")
     policy: str = Field("fix-python-tiny", description="a shipped policy, a Hugging Face model folder, or a hub id")
     steps: int = Field(60, ge=1, description="optimiser steps")

@@ -69,6 +69,7 @@ def open_run(config: Config, run: Path | None, *, resume: bool) -> tuple[RunFold
         raise RunFolderError(f"{run} holds a run already; add --resume to continue it, or give another folder")
     facts = {
         "environment": config.environment,
+        "verifier": config.verifier or "of the environment",
         "sanderling": __version__,
         "python": platform.python_version(),
         "machine": platform.platform(),
@@ -102,7 +103,7 @@ async def train(config: Config, run: Path | None, *, resume: bool, stream: TextI
 
     Cancellation (Ctrl-C) saves a checkpoint of the last finished step first.
     """
-    environment = load_environment(config.environment)
+    environment = load_environment(config.environment, config.verifier)
     policy = load_policy_folder(config.policy)
     tasks = choose_tasks(
         environment, config.evaluation.split, config.evaluation.tasks, config.evaluation.seed, config.limits
@@ -229,7 +230,8 @@ def _announce(job: _Training) -> None:
     config, limits = job.config, job.tasks[0].limits
     job.progress.note(f"run {job.folder.path}")
     job.progress.note(
-        f"environment {job.environment.name} {job.environment.version}, policy {config.policy}, sandbox "
+        f"environment {job.environment.name} {job.environment.version}, verifier "
+        f"{config.verifier or 'of the environment'}, policy {config.policy}, sandbox "
         f"{config.sandbox.backend} (isolation {job.stage.isolation}), seed {config.seed}"
     )
     job.progress.note(
@@ -332,7 +334,7 @@ async def evaluate_policy(config: Config, *, greedy: bool, samples: int, out: Pa
     Raises:
         ConfigError, ModelError, SandboxUnavailable: nothing was started.
     """
-    environment = load_environment(config.environment)
+    environment = load_environment(config.environment, config.verifier)
     policy = load_policy_folder(config.policy)
     settings = config.evaluation
     tasks = choose_tasks(environment, settings.split, settings.tasks, settings.seed, config.limits)
@@ -343,6 +345,7 @@ async def evaluate_policy(config: Config, *, greedy: bool, samples: int, out: Pa
     async with open_stage(config, environment, policy, config.rollout) as stage:
         result = await evaluate("greedy" if greedy else "sampled", tasks, stage, config.rollout, draw=draw)
     if out is not None:
-        with RunFolder.at(out, config.to_toml(), {"environment": config.environment}) as folder:
+        facts = {"environment": config.environment, "verifier": config.verifier or "of the environment"}
+        with RunFolder.at(out, config.to_toml(), facts) as folder:
             folder.write_evaluation(result.label, result.groups, step=0, tasks={task.id: task for task in tasks})
     return result

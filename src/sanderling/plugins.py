@@ -9,6 +9,7 @@ import difflib
 import importlib
 import importlib.util
 import sys
+from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -16,24 +17,30 @@ from typing import Any
 from sanderling.errors import PluginError
 
 
-def load_object(kind: str, name: str) -> Any:
+def load_object(kind: str, name: str, built_in: Mapping[str, str] | None = None) -> Any:
     """Return the object that `name` means.
 
     Args:
         kind: the entry point group after "sanderling.": environments, policies, sandboxes, engines, credit, verifiers.
         name: "fix_python", "my_package.envs:make" or "my_env.py:make".
+        built_in: short names that mean a module:name of our own; no entry point can replace them.
 
     Raises:
         PluginError: nothing there; the message lists what is known.
     """
+    built_in = built_in or {}
+    name = built_in.get(name, name)
     if ":" in name:
         return _from_path(kind, name)
-    known = {entry.name: entry for entry in entry_points(group=f"sanderling.{kind}")}
-    if name in known:
+    entries = {entry.name: entry for entry in entry_points(group=f"sanderling.{kind}")}
+    known = {**entries, **dict.fromkeys(built_in)}
+    if name in entries:
         try:
-            return known[name].load()
+            return entries[name].load()
         except Exception as error:
-            raise PluginError(f"{kind}: entry point {name!r} ({known[name].value}) fails to load: {error!r}") from error
+            raise PluginError(
+                f"{kind}: entry point {name!r} ({entries[name].value}) fails to load: {error!r}"
+            ) from error
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
     raise PluginError(

@@ -45,11 +45,23 @@ def load_estimator(name: str, settings: Mapping[str, Any] | None = None) -> Cred
     if not inspect.isclass(build):
         if settings:
             raise ConfigError(f"estimator {name!r} is a function and takes no settings, got {sorted(settings)}")
-        return build  # ty: ignore[invalid-explicit-return]
+        return _checked(name, build)
     try:
-        return build(**settings)
+        return _checked(name, build(**settings))
     except (ValidationError, TypeError) as error:
         raise ConfigError(f"settings {settings} don't fit estimator {name!r}: {error}") from error
+
+
+def _checked(name: str, estimator: Any) -> CreditEstimator:
+    """Return the estimator if it can be called with one group."""
+    try:
+        inspect.signature(estimator).bind(object())
+    except TypeError as error:
+        raise PluginError(
+            f"credit estimator {name!r} can't be called with a group ({error}); expected credit(group) -> advantages by "
+            "trajectory id, as sanderling.credit.protocol.CreditEstimator describes it"
+        ) from error
+    return estimator
 
 
 def _load(name: str) -> Callable[..., CreditEstimator]:
