@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import LETTERS
+from letter_runs import LETTERS
 
 from sanderling import cli
 from sanderling.store.reader import RunReader
@@ -56,7 +56,11 @@ def test_train_prints_one_json_object_as_its_last_line(capsys, monkeypatch, tiny
         (["train", "--environment=fix_pyton"], 2, "did you mean 'fix_python'?"),
         (["train", "--environment=no.such.module:thing"], 2, "importing 'no.such.module' failed"),
         (["train", "--environment=nothing.py:thing"], 2, "no file 'nothing.py'"),
-        (["train", "--environment=sanderling.testing.letters:letter_enviroment"], 2, "did you mean 'letter_environment'?"),
+        (
+            ["train", "--environment=sanderling.testing.letters:letter_enviroment"],
+            2,
+            "did you mean 'letter_environment'?",
+        ),
         (["train", "--policy=/nowhere/model"], 2, "no model folder '/nowhere/model'"),
         (["train", "--split=test"], 1, "test"),
         (["train", "--credit.estimator=gropo"], 2, "did you mean 'grpo'?"),

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from conftest import run_training
+from letter_runs import run_training
 
 from sanderling import jobs
 from sanderling.errors import CheckpointError, RunFolderError
@@ -46,7 +46,7 @@ def test_a_run_learns_and_its_folder_holds_everything(letters, tmp_path):
 
 
 def test_shuffled_rewards_teach_nothing(letters, tmp_path):
-    result = run_training(letters(steps=30, control="shuffled_rewards"), tmp_path / "run")
+    result = run_training(letters(steps=20, control="shuffled_rewards"), tmp_path / "run")
     assert result.eval_after["solve_rate"] < 0.5
 
 
@@ -78,7 +78,7 @@ def test_an_interrupted_run_resumes_to_the_same_end(letters, tmp_path):
     result = run_training(letters(), tmp_path / "cut", resume=True)
     assert _numbers(tmp_path / "cut") == _numbers(tmp_path / "whole")
     assert _tokens(tmp_path / "cut", 8) == _tokens(tmp_path / "whole", 8)
-    whole = [e for e in RunReader(tmp_path / "whole").events() if e["kind"] == "finished"][0]
+    whole = next(e for e in RunReader(tmp_path / "whole").events() if e["kind"] == "finished")
     assert result.eval_after == whole["eval_after"]
     assert result.eval_before == whole["eval_before"]
 
