@@ -126,7 +126,7 @@ def write_page(results: dict, out: Path) -> str:
         "",
         "## Where a step's time goes",
         "",
-        f"Mean of {phases["step_s"]:.1f} s per step: sampling, tools and grading {phases['rollout_s']:.1f} s, training "
+        f"Mean of {phases['step_s']:.1f} s per step: sampling, tools and grading {phases['rollout_s']:.1f} s, training "
         f"{phases['train_s']:.1f} s, weight push {phases['push_s']:.2f} s, writing {phases['store_s']:.2f} s.",
         "",
         "![learning curves](learning.svg)",
