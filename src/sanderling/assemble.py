@@ -246,7 +246,7 @@ async def open_stage(
                 engine=LockstepEngine(engine) if rollout.lockstep else engine,
                 codec=environment.harness.codec(policy.tokenizer),
                 sampling=SamplingParams(temperature=config.sampling.temperature, top_p=config.sampling.top_p),
-                isolation=capabilities.isolation,
+                capabilities=capabilities,
             )
         finally:
             await engine.close()

@@ -9,7 +9,7 @@ import platform
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -227,12 +227,13 @@ def _config_hash(config: Config) -> str:
 
 
 def _announce(job: _Training) -> None:
-    config, limits = job.config, job.tasks[0].limits
+    config, limits, sandbox = job.config, job.tasks[0].limits, job.stage.capabilities
+    job.folder.append_event("sandbox", **asdict(sandbox))
     job.progress.note(f"run {job.folder.path}")
     job.progress.note(
         f"environment {job.environment.name} {job.environment.version}, verifier "
         f"{config.verifier or 'of the environment'}, policy {config.policy}, sandbox "
-        f"{config.sandbox.backend} (isolation {job.stage.isolation}), seed {config.seed}"
+        f"{config.sandbox.backend} (isolation {sandbox.isolation}), seed {config.seed}"
     )
     job.progress.note(
         f"{config.steps} steps of {config.rollout.groups_per_step} tasks x {config.rollout.group_size} episodes, credit "
@@ -241,6 +242,8 @@ def _announce(job: _Training) -> None:
         f"{'of the state left behind' if config.rollout.truncated_reward == 'grade' else '0'} and "
         f"{'is trained' if config.rollout.truncated_gradient == 'train' else 'is not trained'}"
     )
+    for risk in sandbox.open_risks:
+        job.progress.note(f"open in this sandbox mode: {risk}")
     if config.control != "none":
         job.progress.note(f"negative control: {config.control}; nothing should be learnt")
 

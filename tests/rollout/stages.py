@@ -25,13 +25,14 @@ def text_engine(policy) -> ScriptedEngine:
 
 def stage(engine: Engine, environment: Environment | None = None, backend: MemoryBackend | None = None) -> Stage:
     environment = environment or calc_environment()
+    backend = backend or MemoryBackend(commands=calc_commands)
     return Stage(
         environment=environment,
-        backend=backend or MemoryBackend(commands=calc_commands),
+        backend=backend,
         engine=engine,
         codec=environment.harness.codec(TOKENIZER),
         sampling=SamplingParams(),
-        isolation="none",
+        capabilities=backend.probe(),
     )
 
 

@@ -14,7 +14,7 @@ from sanderling.errors import EngineError, SandboxBroken, SandboxError
 from sanderling.harness.protocol import Codec, Conversation, Reply
 from sanderling.rollout.checks import check_contexts
 from sanderling.rollout.seeds import derive
-from sanderling.sandbox.protocol import Command, Sandbox, SandboxBackend
+from sanderling.sandbox.protocol import Capabilities, Command, Sandbox, SandboxBackend
 from sanderling.types import (
     Action,
     Int32Array,
@@ -54,7 +54,7 @@ class Stage:
     engine: Engine
     codec: Codec
     sampling: SamplingParams
-    isolation: str
+    capabilities: Capabilities  # of the backend; its isolation is stored in every record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,7 +248,7 @@ def _finish(plan: Plan, stage: Stage, record: _Recorder, stop: StopReason, detai
         turns=tuple(record.turns),
         stop=stop,
         detail=detail[:500],
-        isolation=stage.isolation,
+        isolation=stage.capabilities.isolation,
         usage=record.usage(),
         timing=Timing(sandbox_s=record.sandbox_s, sample_s=record.sample_s, tools_s=record.tools_s),
     )
