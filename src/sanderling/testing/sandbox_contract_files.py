@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from sanderling.errors import SandboxBroken, SandboxError, UnsafePath
 from sanderling.sandbox.protocol import SandboxBackend, SandboxSpec
-from sanderling.testing.sandbox_canaries import planted_files
+from sanderling.testing.sandbox_canaries import SCRATCH_PLACES, planted_files, scratch_name
 from sanderling.testing.sandbox_check import (
     SMALL,
     Check,
@@ -276,12 +278,15 @@ async def base_untouched(backend: SandboxBackend) -> None:
     expect_equal(keys[1], keys[0], "state_key of a second sandbox")
 
 
-def _inside_wipe(mode: str) -> JsonValue:
+def _inside_wipe(mode: str, mark: str) -> JsonValue:
     import os
     import shutil
 
+    places = (".", "/tmp", os.path.expanduser("~"))
+    if mode == "wipe" and any(mark in os.listdir(place) for place in places):
+        return "shared"  # this is the host's own /tmp or home: emptying it would destroy what isn't ours
     if mode == "wipe":
-        for place in (".", "/tmp", os.path.expanduser("~")):
+        for place in places:
             for name in os.listdir(place):
                 path = os.path.join(place, name)
                 if os.path.isdir(path) and not os.path.islink(path):
@@ -304,10 +309,22 @@ def _inside_wipe(mode: str) -> JsonValue:
     return mode
 
 
+@contextmanager
+def _host_marks() -> Generator[str]:
+    """Mark the host's scratch places with a file of the name that is given, and take the marks away again."""
+    with scratch_name() as name:
+        for place in SCRATCH_PLACES:
+            with suppress(OSError):
+                (Path(place).expanduser() / name).touch()
+        yield name
+
+
 def _destruction(mode: str, description: str) -> Check:
     async def run(backend: SandboxBackend) -> None:
         async with sandbox_of(backend, {"solution.py": b"x = 1\n", "dir/file": b"y"}) as sandbox:
-            await run_inside(sandbox, _inside_wipe, mode)
+            with _host_marks() as mark:
+                if await run_inside(sandbox, _inside_wipe, mode, mark) == "shared":
+                    raise NotApplicable("commands see /tmp or the home of the host, which isn't wiped for a check")
             for what, call in (
                 ("exec", lambda: run_inside(sandbox, _inside_length, "/")),
                 ("list_files", sandbox.list_files),
