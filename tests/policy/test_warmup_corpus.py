@@ -15,7 +15,7 @@ from fix_python.warmup.library import library_functions
 from fix_python.warmup.programs import random_program, shapes
 from fix_python.warmup.rename import new_names, renamed
 from fix_python.warmup.teacher import Demonstration, Habits, Role, demonstrate, prompt_of
-from fix_python.warmup.trial import recorded_calls, visible_text
+from fix_python.warmup.trial import recorded_calls, visible_report
 
 from sanderling.harness.line_edit import Call, LineEditHarness, parse_call
 from sanderling.types import Task
@@ -36,13 +36,13 @@ def test_every_shape_makes_different_functions_that_run() -> None:
         program = random_program(rng)
         calls = recorded_calls(program.source, program.name, [program.draw(rng) for _ in range(3)])
         assert calls is not None
-        assert visible_text(program.source, calls) == "ok"
+        assert visible_report(program.source, calls)[1]
 
 
 def test_most_bugs_of_programs_show_in_their_visible_tests() -> None:
     rng = Random(1)
     shown = [
-        visible_text(bug.source, exercise.calls) != "ok"
+        not visible_report(bug.source, exercise.calls)[1]
         for exercise in program_exercises(rng, 20)
         for bug in exercise.bugs
         if exercise.calls is not None
@@ -75,7 +75,7 @@ def test_renaming_keeps_what_a_function_does() -> None:
             calls = recorded_calls(problem.source, problem.name, problem.examples)
             assert names
             assert calls is not None
-            assert visible_text(source, calls) == "ok"
+            assert visible_report(source, calls)[1]
 
 
 def test_held_out_problems_are_nowhere_in_the_corpus() -> None:
@@ -117,7 +117,7 @@ def test_a_teacher_that_never_errs_solves_every_bug() -> None:
     for exercise in list(problem_exercises(Random(3), 1))[::5]:
         demonstration = demonstrate(exercise, Random(4), habits)
         assert [text.split(" ")[0] for text in actions(demonstration)] == ["set", "test", "submit"]
-        assert demonstration[-2].text == "ok"
+        assert demonstration[-2].text == f"ok {len(exercise.calls.examples)} of {len(exercise.calls.examples)}"
 
 
 def test_the_prompt_is_the_one_of_the_harness() -> None:

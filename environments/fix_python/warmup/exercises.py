@@ -14,7 +14,7 @@ from fix_python.splits import TRAIN, assign
 from fix_python.warmup import programs
 from fix_python.warmup.library import library_functions
 from fix_python.warmup.rename import new_names, renamed
-from fix_python.warmup.trial import Calls, cut_off_after, recorded_calls
+from fix_python.warmup.trial import Calls, recorded_calls
 from sanderling.errors import TaskError
 from sanderling.tasks.mutation import FAMILIES, Family, Mutant, Site, mutants
 
@@ -63,8 +63,7 @@ def program_exercises(rng: Random, count: int) -> Iterator[Exercise]:
     while made < count:
         program = programs.random_program(rng)
         arguments = [program.draw(rng) for _ in range(rng.randint(*CALLS))]
-        with cut_off_after():
-            calls = recorded_calls(program.source, program.name, arguments)
+        calls = recorded_calls(program.source, program.name, arguments)
         bugs = some_mutants(program.source, rng)
         if calls is not None and bugs:
             made += 1
@@ -99,7 +98,6 @@ def _renamed(exercise: Exercise, problem: Problem, pool: tuple[str, ...], rng: R
     arguments: Sequence[tuple] = problem.examples
     if rng.random() < 0.5:
         arguments = problem.draw(rng, rng.randint(*CALLS))
-    with cut_off_after():
-        calls = recorded_calls(source, exercise.name, arguments)
+    calls = recorded_calls(source, exercise.name, arguments)
     bugs = [replace(bug, source=text) for bug in exercise.bugs if (text := renamed(bug.source, names)) is not None]
     return Exercise(name=exercise.name, source=source, bugs=tuple(bugs), calls=calls) if calls and bugs else None

@@ -13,7 +13,7 @@ from enum import Enum
 from random import Random
 
 from fix_python.warmup.exercises import Exercise
-from fix_python.warmup.trial import visible_text
+from fix_python.warmup.trial import visible_report
 from sanderling.harness.line_edit import number_lines
 from sanderling.tasks.mutation import Mutant
 
@@ -155,6 +155,6 @@ class _Episode:
             self._say(Role.ACTION, "show", number_lines(self._workspace.source))
 
     def _test(self) -> bool:
-        text = visible_text(self._workspace.source, self._calls)
+        text, passed = visible_report(self._workspace.source, self._calls)
         self._say(Role.ACTION, "test", text)
-        return text == "ok"
+        return passed

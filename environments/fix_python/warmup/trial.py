@@ -1,83 +1,82 @@
 """Runs the visible tests of an exercise in this process, for code that we made ourselves.
 
-The text is the one that the agent's own test command prints, so that what a policy learns here holds there.
+The report is made by the agent's own test program, `fix_python.visible`, so that what a policy learns here holds there.
 """
 
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any
 
+from fix_python import visible
 from sanderling.types import JsonValue
-from sanderling.verify.recording import RecordedFunction, call_text, difference
-from sanderling.verify.values import decode, encode, has_opaque
+from sanderling.verify.recording import RecordedFunction
+from sanderling.verify.values import encode, has_opaque
 
-CUT_OFF_S = 0.05
-
-
-class CutOff(BaseException):
-    """A trial took too long. Not an Exception, so that no `except Exception` of a mutant catches it."""
-
-
-def _cut_off(signum: int, frame: FrameType | None) -> None:
-    raise CutOff
-
-
-@contextmanager
-def cut_off_after(seconds: float = CUT_OFF_S) -> Generator[None]:
-    """Raise `CutOff` in the block after so many seconds of processor time. Main thread only."""
-    previous = signal.signal(signal.SIGPROF, _cut_off)
-    signal.setitimer(signal.ITIMER_PROF, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, previous)
+REPORT_CHARACTERS = 160
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calls:
-    """Calls of a function with what is right: encoded as in `sanderling.verify.values`."""
+    """Calls of a function with what is right, as in the environment's examples.json."""
 
     name: str
-    arguments: tuple[JsonValue, ...]
-    expected: tuple[dict[str, JsonValue], ...]
+    examples: tuple[dict[str, JsonValue], ...]
+
+
+@contextmanager
+def cut_off_after(seconds: float) -> Generator[None]:
+    """Raise `visible.Timeout` in the block after so many seconds of processor time. Main thread only.
+
+    Standard output and the signals' handlers are as before afterwards.
+    """
+    stdout = sys.stdout
+    handlers = [(number, signal.signal(number, visible.cut_off)) for number in (signal.SIGPROF, signal.SIGALRM)]
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        visible.limit(0, 0)
+        for number, handler in handlers:
+            signal.signal(number, handler)
+        sys.stdout = stdout
 
 
 def recorded_calls(source: str, name: str, arguments: Sequence[tuple[Any, ...]]) -> Calls | None:
-    """Run the right function; None where a result is of an unknown type or too long to be shown."""
-    function = RecordedFunction(source, name)
-    encoded = tuple(encode(list(values)) for values in arguments)
+    """Run the right function; None where it does not end or shows a value of an unknown type."""
     try:
-        expected = tuple(function(values).as_json() for values in encoded)
-    except CutOff:
+        with cut_off_after(visible.CALL_CPU_S):
+            function = RecordedFunction(source, name)
+            encoded = [encode(list(values)) for values in arguments]
+            examples = tuple({"call": values, **function(values).as_json()} for values in encoded)
+    except visible.Timeout:
         return None
-    if has_opaque(list(expected)):
-        return None
-    return Calls(name=name, arguments=encoded, expected=expected)
+    return None if has_opaque(list(examples)) else Calls(name=name, examples=examples)
 
 
-def visible_text(source: str, calls: Calls) -> str:
-    """Return what the visible tests print for `source`."""
+def visible_report(source: str, calls: Calls) -> tuple[str, bool]:
+    """Return what the visible tests print about `source`, as the harness shows it, and whether all calls are right."""
     try:
-        with cut_off_after():
-            function = RecordedFunction(source, calls.name)
-            for arguments, expected in zip(calls.arguments, calls.expected, strict=True):
-                seen = function(arguments).as_json()
-                part = difference(expected, seen)
-                if part is not None:
-                    got, want = (_short(data) for data in (seen, expected))
-                    return f"FAIL {call_text(calls.name, arguments)} -> {got}, expected {want}"
-    except CutOff:
-        return "timeout"
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"[:100]
-    return "ok"
+        with cut_off_after(visible.CALL_CPU_S):
+            lines, passed = _report(source, calls)
+    except visible.Timeout:  # at the top level, or a second alarm just after a call that was cut off
+        lines, passed = [f"ok 0 of {len(calls.examples)}", "timeout"], False
+    return "\n".join(lines)[:REPORT_CHARACTERS].strip(), passed
 
 
-def _short(data: dict[str, JsonValue]) -> str:
-    return str(data["raised"]).rpartition(".")[2] if data["raised"] else repr(decode(data["value"]))[:80]
+def _report(source: str, calls: Calls) -> tuple[list[str], bool]:
+    namespace: dict[str, Any] = {"__name__": "solution"}
+    try:
+        exec(compile(source, "solution.py", "exec"), namespace)
+    except visible.Timeout:
+        raise
+    except BaseException as error:
+        return [f"error: {type(error).__name__}{visible.place(error)}"], False
+    visible.limit(0, 0)
+    if calls.name not in namespace:
+        return [f"error: no function {calls.name}"], False
+    return visible.report(namespace[calls.name], calls.name, calls.examples)
