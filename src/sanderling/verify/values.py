@@ -40,6 +40,7 @@ def _encode(value, depth, budget):
     if value is None or kind is bool:
         return value
     if depth > MAX_DEPTH or budget.nodes < 0:
+        budget.nodes = -1  # a value that contains itself would be walked again and again
         return {"opaque": "a value that is too deep or too large"}
     if kind is int:
         return value if value.bit_length() <= _JSON_INT_BITS else _capped("int", hex(value), budget)
