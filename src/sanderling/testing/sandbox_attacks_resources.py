@@ -8,7 +8,7 @@ import time
 
 from sanderling.errors import SandboxBroken
 from sanderling.sandbox.protocol import Command, ExecResult, Sandbox, SandboxBackend
-from sanderling.testing.sandbox_canaries import new_token
+from sanderling.testing.sandbox_canaries import new_token, shared_places
 from sanderling.testing.sandbox_check import (
     SMALL,
     Breach,
@@ -149,6 +149,11 @@ async def memory_shared(backend: SandboxBackend) -> None:
         await _hog(sandbox, python_command(_inside_shared_memory, 224))
 
 
+async def _refuse_shared(sandbox: Sandbox) -> None:
+    if shared := await shared_places(sandbox):
+        raise Breach(f"commands write to {shared} of the host, whose size nothing limits")
+
+
 def _inside_fill(most_mb: int, cleaning: str) -> JsonValue:
     import os
 
@@ -191,6 +196,7 @@ def _inside_fill(most_mb: int, cleaning: str) -> JsonValue:
 async def disk_fill(backend: SandboxBackend) -> None:
     """Bytes written to all writable places together are bounded by limits.disk_mb."""
     async with sandbox_of(backend, limits=TIGHT) as sandbox:
+        await _refuse_shared(sandbox)
         written = await run_inside(sandbox, _inside_fill, 48, "clean")
         total = sum(written.values())
         if total > (1.25 * TIGHT.disk_mb + 2) * MB:
@@ -250,6 +256,7 @@ def _inside_full_disk() -> JsonValue:
 async def full_disk(backend: SandboxBackend) -> None:
     """A disk filled to the last byte and inode is the agent's doing: calls work or raise SandboxBroken, never another error."""
     async with sandbox_of(backend, {"solution.py": b"x = 1\n"}, limits=TIGHT) as sandbox:
+        await _refuse_shared(sandbox)
         await run_inside(sandbox, _inside_full_disk)
         with _agents_doing("write_file"):
             await sandbox.write_file("report.txt", b"y" * 100_000)

@@ -24,7 +24,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sanderling.testing.sandbox_check import NotApplicable, program
+from sanderling.sandbox.protocol import Sandbox
+from sanderling.testing.sandbox_check import NotApplicable, program, run_inside
+from sanderling.types import JsonValue
 
 PREFIX = "sanderling-canary-"
 OUTSIDE = ("/var/tmp", "/tmp", "/opt", "/srv")  # a private /tmp alone would hide a visible host, so several places
@@ -69,6 +71,28 @@ def scratch_name() -> Generator[str]:
     finally:
         for place in SCRATCH_PLACES:
             (Path(place).expanduser() / name).unlink(missing_ok=True)
+
+
+def _inside_sees(mark: str) -> JsonValue:
+    import os
+
+    return [place for place in ("/tmp", os.path.expanduser("~"), "/dev/shm") if os.path.exists(f"{place}/{mark}")]
+
+
+async def shared_places(sandbox: Sandbox) -> list[str]:
+    """Return the scratch places of the host that commands of this sandbox see.
+
+    Whatever fills or empties /tmp or a home directory asks this first: where nothing contains a command, they are ours.
+    """
+    with scratch_name() as mark:
+        planted = 0
+        for place in SCRATCH_PLACES:
+            with contextlib.suppress(OSError):
+                (Path(place).expanduser() / mark).touch()
+                planted += 1
+        if planted == 0:
+            raise NotApplicable(f"none of {SCRATCH_PLACES} is writable for this user, so a shared one can't be told")
+        return await run_inside(sandbox, _inside_sees, mark)
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """The vocabulary of the sandbox conformance suite: a check, its outcome, a report, and how code gets into a sandbox.
 
-A check is a coroutine function of a backend. It returns when all is well, raises `Breach` when an attack reached what
-it must not reach, `Violation` when the protocol wasn't kept, and `NotApplicable` when this machine can't show the thing either way.
+A check is a coroutine function of a backend. It returns when all is well, raises `Breach` when an attack reached what it
+must not reach, `Violation` when the protocol wasn't kept, and `NotApplicable` when this machine can't show it either way.
 
 Code that has to run inside is written as an ordinary function of this package (so it is linted like everything else) and
 travels as its source: it imports what it needs in its body, takes JSON values and returns a JSON value. Only the standard

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Generator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections.abc import Awaitable
 
 from sanderling.errors import SandboxBroken, SandboxError, UnsafePath
 from sanderling.sandbox.protocol import SandboxBackend, SandboxSpec
-from sanderling.testing.sandbox_canaries import SCRATCH_PLACES, planted_files, scratch_name
+from sanderling.testing.sandbox_canaries import planted_files, shared_places
 from sanderling.testing.sandbox_check import (
     SMALL,
     Check,
@@ -278,13 +276,11 @@ async def base_untouched(backend: SandboxBackend) -> None:
     expect_equal(keys[1], keys[0], "state_key of a second sandbox")
 
 
-def _inside_wipe(mode: str, mark: str) -> JsonValue:
+def _inside_wipe(mode: str) -> JsonValue:
     import os
     import shutil
 
     places = (".", "/tmp", os.path.expanduser("~"))
-    if mode == "wipe" and any(mark in os.listdir(place) for place in places):
-        return "shared"  # this is the host's own /tmp or home: emptying it would destroy what isn't ours
     if mode == "wipe":
         for place in places:
             for name in os.listdir(place):
@@ -309,22 +305,12 @@ def _inside_wipe(mode: str, mark: str) -> JsonValue:
     return mode
 
 
-@contextmanager
-def _host_marks() -> Generator[str]:
-    """Mark the host's scratch places with a file of the name that is given, and take the marks away again."""
-    with scratch_name() as name:
-        for place in SCRATCH_PLACES:
-            with suppress(OSError):
-                (Path(place).expanduser() / name).touch()
-        yield name
-
-
 def _destruction(mode: str, description: str) -> Check:
     async def run(backend: SandboxBackend) -> None:
         async with sandbox_of(backend, {"solution.py": b"x = 1\n", "dir/file": b"y"}) as sandbox:
-            with _host_marks() as mark:
-                if await run_inside(sandbox, _inside_wipe, mode, mark) == "shared":
-                    raise NotApplicable("commands see /tmp or the home of the host, which isn't wiped for a check")
+            if shared := await shared_places(sandbox):
+                raise NotApplicable(f"commands see {shared} of the host, which a check must not destroy")
+            await run_inside(sandbox, _inside_wipe, mode)
             for what, call in (
                 ("exec", lambda: run_inside(sandbox, _inside_length, "/")),
                 ("list_files", sandbox.list_files),
