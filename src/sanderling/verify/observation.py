@@ -32,6 +32,10 @@ _TOOLS = {name: Path(__file__).with_name(name).read_bytes() for name in ("observ
 _ARGV = ("python3", "-I", "-S", "/tools/observer.py")
 _OUTPUT_BYTES = 4 << 20
 _LOUD_BYTES = 2_000  # stray output that is worth a note
+_UNCHANGED = (
+    "nothing was changed: no editable file differs from the task's own, and hooks planted elsewhere (parent folders, "
+    "home, environment) do not exist where grading runs"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +120,7 @@ class ObservationVerifier:
             else:
                 notes.append(f"not an editable path: {path} was left out")
         if all(task.base.get(path) == content for path, content in files.items()):
-            notes.append("nothing was changed: no editable file differs from the task's own")
+            notes.append(_UNCHANGED)
         plan = self._plan(task, seed)
         try:
             result = await self._run(task, files, plan, backend)
