@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 
 
 @app.command
-def train(  # noqa: PLR0913 - the flags are a contract
+def train(
     *tokens: Tokens,
     run: Path | None = None,
     seed: int | None = None,
@@ -213,14 +213,15 @@ def doctor(*, json_: Annotated[bool, Parameter(name="--json", negative=())] = Fa
     from sanderling.sandbox.doctor import examine
 
     checks = examine()
+    usable = any(check.ok for check in checks if check.name == "backend bubblewrap")
     if json_:
-        print(json.dumps({"ok": all(check.ok for check in checks), "checks": [asdict(check) for check in checks]}))
+        print(json.dumps({"ok": usable, "checks": [asdict(check) for check in checks]}))
     else:
         for check in checks:
             print(f"{'ok  ' if check.ok else 'MISS'} {check.name}: {check.detail}")
             if check.remedy and not check.ok:
                 print(f"     -> {check.remedy}")
-    if not all(check.ok for check in checks if check.required):
+    if not usable:
         sys.exit(1)
 
 
