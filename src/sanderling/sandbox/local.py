@@ -15,11 +15,11 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from sanderling.errors import SandboxBroken, SandboxError, SandboxLost
+from sanderling.errors import SandboxBroken, SandboxError, SandboxLost, SandboxUnavailable
 from sanderling.sandbox import safe_files, workspace
 from sanderling.sandbox.command_results import refused, unrunnable
 from sanderling.sandbox.interpreter import ENVIRONMENT
@@ -33,7 +33,15 @@ _WARNING = (
     "LocalBackend runs commands WITHOUT ISOLATION: they can read and change everything that you can, hidden tests included. "
     "Use it for trusted code only; BubblewrapBackend is the default"
 )
-_RISKS = ("everything: commands run as the calling user with the whole machine and its network in reach",)
+_NO_SESSIONS = "processes aren't kept between commands, so that session=True is refused"
+_RISKS = (
+    "everything: commands run as the calling user with the whole machine and its network in reach",
+    "environment_built: home and temporary directory lie at places of the machine that differ from sandbox to sandbox",
+    "fork_independent: /tmp is the machine's, shared by all",
+    f"session_server: {_NO_SESSIONS}",
+    f"submission_kills: {_NO_SESSIONS}",
+    f"close_leaves_nothing: {_NO_SESSIONS}",
+)
 _log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
@@ -85,9 +93,7 @@ class LocalBackend:
     async def create(self, spec: SandboxSpec) -> Sandbox:
         """Create a directory with the files of `spec`; see `SandboxBackend.create`."""
         if spec.session:
-            raise SandboxLost(
-                "LocalBackend keeps no processes between commands; use BubblewrapBackend for session=True"
-            )
+            raise SandboxUnavailable(f"LocalBackend: {_NO_SESSIONS}; use BubblewrapBackend for tasks with a server")
         sandbox = self.new_sandbox(spec)
         for part, files in (("work", spec.files), ("tools", spec.readonly)):
             root = os.open(sandbox.path / part, os.O_RDONLY | os.O_DIRECTORY)
@@ -213,9 +219,12 @@ class LocalSandbox:
             return await asyncio.to_thread(look, root)
 
     @contextlib.contextmanager
-    def _workspace(self):
+    def _workspace(self) -> Generator[int]:
         self._check_alive()
-        root = os.open(self.path / "work", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            root = os.open(self.path / "work", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError as error:
+            raise SandboxBroken(f"the workspace can't be entered any more: {error.strerror}") from error
         try:
             yield root
         finally:
@@ -238,7 +247,9 @@ def _copy(source: Path, target: Path) -> None:
 
 def _remove(path: Path) -> None:
     if path.exists():
-        for directory, _, _ in os.walk(path):
-            with contextlib.suppress(OSError):
-                Path(directory).chmod(0o700)
+        for directory, names, _ in os.walk(path):  # what the commands closed has to be opened to be emptied
+            for inner in (Path(directory, name) for name in names):
+                with contextlib.suppress(OSError):
+                    if not inner.is_symlink():
+                        inner.chmod(0o700)
         shutil.rmtree(path, ignore_errors=True)

@@ -1,7 +1,8 @@
-"""One control group per command: memory and processes of the whole tree.
+"""Control groups for commands: memory and processes of the whole tree.
 
-The backend makes a home group per hierarchy and passes descriptors of their directories; here a group is made below them
-for each command and removed after it.
+The backend makes a home group per hierarchy and passes descriptors of their directories; here groups are made below them.
+A group serves one command after another. What earlier ones wrote to their stores stays charged to it until those are
+dropped, so a limit is set on top of what is charged already.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import contextlib
 import os
 from dataclasses import dataclass, field
 
-_BOOKKEEPING = 3  # bubblewrap's monitor, its first process, and one that is being replaced
+_BOOKKEEPING = 4  # the seat, bubblewrap's monitor, its first process, and one that is being replaced
 
 
 @dataclass(kw_only=True)
@@ -25,35 +26,41 @@ class Home:
     def directories(self) -> tuple[int, ...]:
         return (self.memory,) if self.version == 2 else (self.memory, self.pids)
 
-    def create(self, name: str, memory_bytes: int, processes: int) -> list[int]:
+    def create(self, name: str) -> list[int]:
         """Make a group and return descriptors of the files that a process joins it by."""
         for directory in self.directories():
             os.mkdir(name, dir_fd=directory)
         if self.version == 2:
-            _write(self.memory, f"{name}/memory.max", memory_bytes)
             with contextlib.suppress(OSError):  # no swap accounting
                 _write(self.memory, f"{name}/memory.swap.max", 0)
-            with contextlib.suppress(OSError):  # before Linux 4.19
-                _write(self.memory, f"{name}/memory.oom.group", 1)
-        else:
-            _write(self.memory, f"{name}/memory.limit_in_bytes", memory_bytes)
-            with contextlib.suppress(OSError):
-                _write(self.memory, f"{name}/memory.memsw.limit_in_bytes", memory_bytes)
-        _write(self.pids, f"{name}/pids.max", processes + _BOOKKEEPING)
         return [
             os.open(f"{name}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC, dir_fd=directory)
             for directory in self.directories()
         ]
 
-    def ran_out(self, name: str) -> bool:
-        """Whether the kernel killed something in the group for want of memory."""
+    def limit(self, name: str, memory_bytes: int, processes: int) -> None:
+        """Bound what the next command in the group may use."""
+        _write(self.pids, f"{name}/pids.max", processes + _BOOKKEEPING)
+        if self.version == 2:
+            charged = int(_read(self.memory, f"{name}/memory.current"))
+            _write(self.memory, f"{name}/memory.max", charged + memory_bytes)
+            return
+        total = int(_read(self.memory, f"{name}/memory.usage_in_bytes")) + memory_bytes
+        with contextlib.suppress(OSError):  # no swap accounting, or it has to follow the other limit
+            _write(self.memory, f"{name}/memory.memsw.limit_in_bytes", total)
+        _write(self.memory, f"{name}/memory.limit_in_bytes", total)
+        with contextlib.suppress(OSError):
+            _write(self.memory, f"{name}/memory.memsw.limit_in_bytes", total)
+
+    def kills(self, name: str) -> int:
+        """Return how many processes the kernel killed in the group so far for want of memory."""
         file = "memory.events" if self.version == 2 else "memory.oom_control"
         with contextlib.suppress(OSError):
             for line in _read(self.memory, f"{name}/{file}").splitlines():
                 key, _, value = line.partition(" ")
                 if key == "oom_kill":
-                    return int(value) > 0
-        return False
+                    return int(value)
+        return 0
 
     def remove(self, name: str) -> None:
         """Remove a group now, or at a later call where the kernel still holds it."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import math
 import os
 import resource
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -44,8 +46,8 @@ class Running:
 
     def read_status(self) -> bool:
         """Take in status messages; True once the sandbox stands and waits to be released."""
-        chunk = os.read(self.status, 4096)
-        self.messages += chunk
+        with contextlib.suppress(BlockingIOError):
+            self.messages += os.read(self.status, 4096)
         fresh = False
         for line in self.messages.split(b"\n")[:-1]:
             message = json.loads(line)
@@ -55,6 +57,12 @@ class Running:
             if "exit-code" in message:
                 self.exit_code = int(message["exit-code"])
         return fresh
+
+    def read_trouble(self) -> str:
+        """Return why the command never began, as far as our own child could tell."""
+        with contextlib.suppress(BlockingIOError):
+            return self.trouble or os.read(self.errors, 4096).decode(errors="replace")
+        return ""
 
     def kill(self) -> None:
         """SIGKILL the namespace's first process, hence all of them, and bubblewrap's monitor."""
@@ -73,25 +81,32 @@ class Running:
 
 
 def start(
-    request: dict[str, Any], streams: Sequence[int], bubblewrap: int, system: list[str], groups: Sequence[int]
+    request: dict[str, Any], streams: Sequence[int], launch: Callable[[dict[str, Any], list[int]], int]
 ) -> Running:
-    """Fork the process that becomes bubblewrap. `groups` are descriptors of cgroup.procs files to join."""
+    """Prepare the layer and the pipes of a command and have `launch` start it.
+
+    `launch` gets the request and six descriptors (the command's streams, bubblewrap's status, its release, our child's
+    errors), which it has to leave open, and returns the process id of a new child of ours that runs `become_bubblewrap`.
+    """
     layers.create_upper(request["upper"])
-    status, status_writer = os.pipe()
-    block_reader, release = os.pipe()
-    errors, errors_writer = os.pipe()
-    arguments = bubblewrap_arguments(request, system)
-    pid = os.fork()
-    if pid == 0:
-        _become_bubblewrap(
-            request, arguments, (*streams, status_writer, block_reader), (bubblewrap, errors_writer), groups
-        )
-    for fd in (status_writer, block_reader, errors_writer):
-        os.close(fd)
-    return Running(
-        request=request, outer=pid, status=status, release=release, errors=errors,
-        deadline=time.monotonic() + request["timeout_s"] if request["timeout_s"] is not None else math.inf,
-    )  # fmt: skip
+    status, status_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    release_reader, release = os.pipe()
+    errors, errors_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    os.set_blocking(status_writer, True)
+    theirs = (status_writer, release_reader, errors_writer)
+    try:
+        pid = launch(request, [*streams, *theirs])
+    except BaseException:
+        for fd in (status, release, errors):
+            os.close(fd)
+        layers.finish_upper(request["upper"])
+        raise
+    finally:
+        for fd in theirs:
+            os.close(fd)
+    limit = request["timeout_s"]
+    deadline = math.inf if limit is None else time.monotonic() + limit
+    return Running(request=request, outer=pid, status=status, release=release, errors=errors, deadline=deadline)
 
 
 def bubblewrap_arguments(request: dict[str, Any], system: list[str]) -> list[str]:
@@ -114,13 +129,11 @@ def bubblewrap_arguments(request: dict[str, Any], system: list[str]) -> list[str
     return vector
 
 
-def _become_bubblewrap(
-    request: dict[str, Any], arguments: list[str], fds: Sequence[int], ends: tuple[int, int], groups: Sequence[int]
-) -> NoReturn:
-    bubblewrap, errors = ends
+def become_bubblewrap(request: dict[str, Any], fds: Sequence[int], bubblewrap: int, system: list[str]) -> NoReturn:
+    """Turn this process into bubblewrap. `fds` are those that `start` hands out."""
+    *fds, errors = fds
     try:
-        for group in groups:
-            os.write(group, b"0")
+        arguments = bubblewrap_arguments(request, system)
         os.setsid()
         syscalls.unshare(syscalls.CLONE_NEWNS)
         layers.mount_merged(request["layers"], request["upper"], request["overlay"])
@@ -149,8 +162,6 @@ def _become_bubblewrap(
 
 
 def _raise(fd: int) -> int:
-    import fcntl
-
     return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH_FD)
 
 

@@ -10,12 +10,13 @@ import selectors
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import command, layers, watchdog, wire
 from .cgroups import Home
 from .command import Running
+from .seats import Seat
 
 
 class Service:
@@ -42,6 +43,9 @@ class Service:
         }
         self._slow = {"exec": self._exec, "merge": self._merge, "copy": self._copy}
         self._next_look = 0.0
+        self._free_seats: list[Seat] = []
+        self._taken_seats: dict[int, Seat] = {}  # by request id
+        self._seat_count = 0
         self._jobs: dict[int, tuple[int, int]] = {}  # process id: request id, read end of its answer
 
     def run(self) -> None:
@@ -166,17 +170,33 @@ class Service:
         request["overlay"] = self._overlay
         request["user_namespace"] = self._mode["user_namespace"]
         layers.resize_store(request["upper"].split("/")[0], request["extra"], request["extra_inodes"])
-        group = f"c{request['id']}"
-        joins: list[int] = []
-        if self._groups is not None:
-            joins = self._groups.create(group, request["memory_bytes"], request["processes"])
-        try:
-            running = command.start(request, fds, self._bubblewrap, self._system, joins)
-        finally:
-            for fd in joins:
-                os.close(fd)
+        running = command.start(request, fds, self._launch)
         self._running[request["id"]] = running
         self._selector.register(running.status, selectors.EVENT_READ, request["id"])
+
+    def _launch(self, request: dict[str, Any], fds: list[int]) -> int:
+        if self._groups is None:
+            pid = os.fork()
+            if pid == 0:
+                self._become(request, fds)
+            return pid
+        while self._free_seats:
+            seat = self._free_seats.pop()
+            try:
+                return self._launch_from(seat, request, fds)
+            except OSError:
+                seat.close()  # what ran there last took it along
+        self._seat_count += 1
+        seat = Seat(self._groups, f"seat{self._seat_count}", self._become, self._bubblewrap)
+        return self._launch_from(seat, request, fds)
+
+    def _launch_from(self, seat: Seat, request: dict[str, Any], fds: list[int]) -> int:
+        pid = seat.start(request, fds)
+        self._taken_seats[request["id"]] = seat
+        return pid
+
+    def _become(self, request: dict[str, Any], fds: Sequence[int]) -> None:
+        command.become_bubblewrap(request, fds, self._bubblewrap, self._system)
 
     def _on_event(self, number: int, fd: int) -> None:
         running = self._running[number]
@@ -188,19 +208,26 @@ class Service:
         if running.read_status():
             self._release(number, running)
         elif len(running.messages) == before:
-            self._selector.unregister(running.status)
+            self._selector.unregister(running.status)  # bubblewrap closed it
 
     def _release(self, number: int, running: Running) -> None:
-        assert running.init is not None
+        self._hold(number, running)
         try:
-            running.init_handle = os.pidfd_open(running.init)
-            command.limit_processes(running.init, running.request)
+            command.limit_processes(running.init or 0, running.request)
         except OSError as error:
             running.trouble = str(error)
             running.kill()
             return
-        self._selector.register(running.init_handle, selectors.EVENT_READ, number)
         os.write(running.release, b"1")
+
+    def _hold(self, number: int, running: Running) -> None:
+        """Get a handle of the sandbox's first process, through which it is killed and its end is seen."""
+        try:
+            running.init_handle = os.pidfd_open(running.init or 0)
+        except OSError:
+            running.init_gone = True
+            return
+        self._selector.register(running.init_handle, selectors.EVENT_READ, number)
 
     def _reap(self) -> None:
         while True:
@@ -219,9 +246,11 @@ class Service:
         if pid in self._jobs:
             self._end_job(pid)
             return
-        for running in self._running.values():
+        for number, running in self._running.items():
             if running.outer == pid:
                 running.outer_gone = True
+                if running.init_handle is None and running.read_status():
+                    self._hold(number, running)
                 if running.init_handle is not None:
                     running.kill()
                 else:
@@ -253,12 +282,12 @@ class Service:
             if fd is not None and fd in self._selector.get_map():
                 self._selector.unregister(fd)
         running.read_status()
-        trouble = running.trouble or os.read(running.errors, 4096).decode(errors="replace")
+        trouble = running.read_trouble()
         running.close()
         upper = running.request["upper"]
-        group = f"c{number}"
+        seat = self._taken_seats.pop(number, None)
         fields = {
-            "out_of_memory": running.over_memory or (self._groups is not None and self._groups.ran_out(group)),
+            "out_of_memory": running.over_memory or (seat is not None and seat.ran_out()),
             "exit_code": running.exit_code,
             "timed_out": running.timed_out,
             "duration_s": time.monotonic() - running.started,
@@ -266,6 +295,6 @@ class Service:
             "changed": layers.finish_upper(upper),
             "used": layers.used_bytes(upper.split("/")[0]),
         }
-        if self._groups is not None:
-            self._groups.remove(group)
+        if seat is not None:
+            self._free_seats.append(seat)
         self._reply(number, fields)

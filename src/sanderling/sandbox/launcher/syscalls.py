@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import signal
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWCGROUP = 0x02000000
@@ -29,11 +30,14 @@ PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
 
+CLONE_PARENT = 0x00008000
+_CLONE = {"x86_64": 56, "aarch64": 220}
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 _CAPSET = {"x86_64": 126, "aarch64": 91}
 _LINUX_CAPABILITY_VERSION_3 = 0x20080522
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_libc_holding_the_lock = ctypes.PyDLL(None, use_errno=True)  # so that a forked child holds the interpreter's lock too
 _libc.mount.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_char_p)
 _libc.umount2.argtypes = (ctypes.c_char_p, ctypes.c_int)
 _libc.unshare.argtypes = (ctypes.c_int,)
@@ -76,6 +80,16 @@ def pivot_root(new_root: str, put_old: str) -> None:
 def prctl(option: int, value: int) -> None:
     """prctl(2) with one argument."""
     _check(_libc.prctl(option, value, 0, 0, 0), f"prctl {option}")
+
+
+def fork_sibling() -> int:
+    """Fork a child whose parent is our own parent. Only for single-threaded processes whose child soon executes."""
+    arguments = (ctypes.c_ulong(value) for value in (CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0))
+    pid = _libc_holding_the_lock.syscall(ctypes.c_long(_CLONE[platform.machine()]), *arguments)
+    if pid < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"clone: {os.strerror(number)}")
+    return pid
 
 
 def drop_capabilities() -> None:
