@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import textwrap
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from sanderling.config import load_config
 from sanderling.credit.catalogue import load_estimator
 from sanderling.environment import Environment
 from sanderling.errors import ModelError, PluginError
+from sanderling.sandbox.bubblewrap import BubblewrapBackend
 from sanderling.testing.environments import RuleVerifier
 from sanderling.testing.sandboxes import MemoryBackend
 
@@ -19,6 +21,7 @@ PARTS = """
 from dataclasses import dataclass, replace
 from sanderling.errors import ModelError
 from sanderling.testing.engines import ScriptedEngine
+from sanderling.sandbox.bubblewrap import BubblewrapBackend
 from sanderling.testing.environments import RuleVerifier, calc_environment, memory_backend
 from sanderling.testing.sandboxes import MemoryBackend
 
@@ -161,3 +164,15 @@ def test_an_environment_is_never_guessed():
     assert isinstance(load_environment("fix_python"), Environment)
     with pytest.raises(PluginError, match="did you mean 'fix_python'"):
         load_environment("fix-python")
+
+
+def test_no_package_can_replace_a_built_in_name(tmp_path, monkeypatch):
+    folder = tmp_path / "shadow-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: shadow\nVersion: 1.0\n")
+    lines = [f"{name} = sanderling.testing.sandboxes:MemoryBackend" for name in ("bubblewrap", "remembering")]
+    (folder / "entry_points.txt").write_text("\n".join(["[sanderling.sandboxes]", *lines]))
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.invalidate_caches()
+    assert isinstance(load_backend("remembering"), MemoryBackend)
+    assert isinstance(load_backend("bubblewrap"), BubblewrapBackend)

@@ -109,6 +109,8 @@ def test_documented_command_runs(example, line, written, run, policy, request):
         assert reader.steps() == [1]
         assert len(list(reader.rollouts(1).members())) == 4
         assert "1 steps in" in out
+        named = "my_verifier.py:OneLine" if example == "my_verifier.py" else "of the environment"
+        assert reader.environment()["verifier"] == named
     if " eval " in line:
         assert "solved = " in out
 
