@@ -38,6 +38,7 @@ import json
 import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from sanderling.sandbox.protocol import Capabilities, SandboxBackend
 from sanderling.testing import (
@@ -73,13 +74,15 @@ CHECKS: tuple[Check, ...] = (
     *sandbox_contract_state.CHECKS,
 )
 
-CHECK_LIMIT_S = 60.0
-
 BackendFactory = Callable[[], SandboxBackend]
 
 
 def run_conformance(
-    backend_factory: BackendFactory, *, ids: Iterable[str] | None = None, contained: bool = True
+    backend_factory: BackendFactory,
+    *,
+    ids: Iterable[str] | None = None,
+    contained: bool = True,
+    check_limit_s: float = 60.0,
 ) -> Report:
     """Run the suite, or the checks named in `ids`, on backends made by `backend_factory`.
 
@@ -89,19 +92,22 @@ def run_conformance(
         backend_factory: makes a fresh backend; called in the process in which the checks run.
         ids: ids of `CHECKS`; None runs all.
         contained: run in the helper process. False runs in this process and skips the dangerous checks.
+        check_limit_s: seconds after which a check has failed. One that blocks the whole helper is ended from outside.
 
     Raises:
         ValueError: an id that no check has.
     """
     checks = _selected(ids)
     if contained:
-        return _run_in_helpers(backend_factory, checks)
+        return _run_in_helpers(backend_factory, checks, check_limit_s)
     lines: list[str] = []
-    _run_and_send(backend_factory, checks, lines.append, contained=False)
+    _run_and_send(_Run(factory=backend_factory, send=lines.append, limit_s=check_limit_s, contained=False), checks)
     return _report(_Received().take(lines), checks, "nothing: checks ran in the calling process")
 
 
-async def run_check(check: Check, backend: SandboxBackend, capabilities: Capabilities) -> CheckResult:
+async def run_check(
+    check: Check, backend: SandboxBackend, capabilities: Capabilities, limit_s: float = 60.0
+) -> CheckResult:
     """Run one check on a live backend in this process, judged by what `capabilities` declares."""
     declared = declared_open(check, capabilities)
     if declared and check.dangerous:
@@ -111,7 +117,7 @@ async def run_check(check: Check, backend: SandboxBackend, capabilities: Capabil
     began = time.monotonic()
     outcome, reason, evidence = Outcome.PASSED, "", ""
     try:
-        await asyncio.wait_for(check.run(backend), CHECK_LIMIT_S)
+        await asyncio.wait_for(check.run(backend), limit_s)
     except NotApplicable as error:
         outcome, reason = Outcome.SKIPPED, str(error)
     except Breach as error:
@@ -119,7 +125,7 @@ async def run_check(check: Check, backend: SandboxBackend, capabilities: Capabil
     except Violation as error:
         outcome, reason = Outcome.FAILED, str(error)
     except TimeoutError:
-        outcome, reason = Outcome.FAILED, f"didn't end within {CHECK_LIMIT_S:.0f} s"
+        outcome, reason = Outcome.FAILED, f"didn't end within {limit_s:g} s"
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         outcome, reason = Outcome.FAILED, f"{error!r} at {place.name}:{place.lineno}"
@@ -150,38 +156,46 @@ def _selected(ids: Iterable[str] | None) -> tuple[Check, ...]:
     return tuple(check for check in CHECKS if check.id in wanted)
 
 
-def _run_and_send(factory: BackendFactory, checks: Sequence[Check], send: Send, *, contained: bool) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """How checks are run in one process."""
+
+    factory: BackendFactory
+    send: Send
+    limit_s: float
+    contained: bool
+
+
+def _run_and_send(run: _Run, checks: Sequence[Check]) -> None:
     """Run the checks one after the other and send what happens as JSON lines: capabilities, then begin and result of each."""
     with planted_inheritance():  # before the backend is made: a launcher that starts early must not inherit either
-        asyncio.run(_run_all(factory, checks, send, contained=contained))
+        asyncio.run(_run_all(run, checks))
 
 
-async def _run_all(factory: BackendFactory, checks: Sequence[Check], send: Send, *, contained: bool) -> None:
-    shared = factory()
+async def _run_all(run: _Run, checks: Sequence[Check]) -> None:
+    shared = run.factory()
     try:
         capabilities = shared.probe()
-        send(json.dumps({"capabilities": dataclasses.asdict(capabilities)}))
+        run.send(json.dumps({"capabilities": dataclasses.asdict(capabilities)}))
         for check in checks:
-            send(json.dumps({"begin": check.id}))
-            result = await _run_one(check, factory, shared, capabilities, contained=contained)
-            send(json.dumps({"result": dataclasses.asdict(result)}))
+            run.send(json.dumps({"begin": check.id}))
+            result = await _run_one(check, run, shared, capabilities)
+            run.send(json.dumps({"result": dataclasses.asdict(result)}))
     finally:
         await shared.close()
 
 
-async def _run_one(
-    check: Check, factory: BackendFactory, shared: SandboxBackend, capabilities: Capabilities, *, contained: bool
-) -> CheckResult:
+async def _run_one(check: Check, run: _Run, shared: SandboxBackend, capabilities: Capabilities) -> CheckResult:
     if not capabilities.usable:
         reason = f"the backend isn't usable here: {'; '.join(capabilities.missing) or 'no reason given'}"
         return CheckResult(id=check.id, outcome=Outcome.SKIPPED, reason=reason)
-    if check.dangerous and not contained and not declared_open(check, capabilities):
+    if check.dangerous and not run.contained and not declared_open(check, capabilities):
         return CheckResult(id=check.id, outcome=Outcome.SKIPPED, reason="dangerous: runs with contained=True only")
     if not check.ends_backend:
-        return await run_check(check, shared, capabilities)
-    own = factory()
+        return await run_check(check, shared, capabilities, run.limit_s)
+    own = run.factory()
     try:
-        return await run_check(check, own, capabilities)
+        return await run_check(check, own, capabilities, run.limit_s)
     finally:
         with contextlib.suppress(Exception):  # the check itself has reported what is wrong with close
             await own.close()
@@ -212,16 +226,23 @@ class _Received:
         return self
 
 
-def _run_in_helpers(factory: BackendFactory, checks: tuple[Check, ...]) -> Report:
+def _run_in_helpers(factory: BackendFactory, checks: tuple[Check, ...], limit_s: float) -> Report:
     received = _Received()
     remaining = checks
     while remaining:
         batch = remaining
-        received.take(run_contained(lambda send, batch=batch: _run_and_send(factory, batch, send, contained=True)))
+
+        def work(send: Send, batch: tuple[Check, ...] = batch) -> None:
+            _run_and_send(_Run(factory=factory, send=send, limit_s=limit_s, contained=True), batch)
+
+        received.take(run_contained(work, silence_s=limit_s + 2.0))
         if received.running is not None:
-            reason = "the helper process that ran this check died: the attack reached its own runner"
-            died = CheckResult(id=received.running, outcome=Outcome.FAILED, reason=reason, evidence=reason)
-            received.results[died.id] = died
+            reason = (
+                f"the helper process of this check died or stood still for {limit_s:g} s: the check reached its runner"
+            )
+            received.results[received.running] = CheckResult(
+                id=received.running, outcome=Outcome.FAILED, reason=reason, evidence=reason
+            )
             received.running = None
         elif any(check.id not in received.results for check in batch):
             raise RuntimeError(

@@ -11,6 +11,7 @@ import ctypes
 import fcntl
 import os
 import pty
+import select
 import signal
 import socket
 import struct
@@ -34,11 +35,11 @@ def containment() -> str:
     return "a forked process without namespaces (not root)"
 
 
-def run_contained(work: Callable[[Send], None]) -> Iterator[str]:
+def run_contained(work: Callable[[Send], None], silence_s: float | None = None) -> Iterator[str]:
     """Run `work(send)` in the helper process and yield each line that it sends.
 
-    The iteration ends when the helper ends, for whatever reason; the caller sees from what is missing that it was killed.
-    An exception of `work` is written to standard error by the helper.
+    The iteration ends when the helper ends, for whatever reason, or is killed because it sent nothing for `silence_s` seconds;
+    the caller sees it from what is missing. An exception of `work` is written to standard error by the helper.
     """
     reader, writer = os.pipe()
     sys.stdout.flush()
@@ -49,12 +50,22 @@ def run_contained(work: Callable[[Send], None]) -> Iterator[str]:
         _end_with(lambda: _enter_and_run(work, writer))
     os.close(writer)
     try:
-        with open(reader, encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                yield line.rstrip("\n")
+        yield from _lines(reader, silence_s)
     finally:
+        os.close(reader)
         os.kill(helper, signal.SIGKILL)  # it is ours and not reaped yet, so the id can't be another's
         os.waitpid(helper, 0)
+
+
+def _lines(reader: int, silence_s: float | None) -> Iterator[str]:
+    pending = b""
+    while select.select([reader], [], [], silence_s)[0]:
+        received = os.read(reader, 65_536)
+        if not received:
+            return
+        *complete, pending = (pending + received).split(b"\n")
+        for line in complete:
+            yield line.decode("utf-8", "replace")
 
 
 def _end_with(function: Callable[[], int]) -> None:

@@ -308,7 +308,7 @@ def _inside_wipe(mode: str) -> JsonValue:
 def _destruction(mode: str, description: str) -> Check:
     async def run(backend: SandboxBackend) -> None:
         async with sandbox_of(backend, {"solution.py": b"x = 1\n", "dir/file": b"y"}) as sandbox:
-            if shared := await shared_places(sandbox):
+            if mode == "wipe" and (shared := await shared_places(sandbox)):
                 raise NotApplicable(f"commands see {shared} of the host, which a check must not destroy")
             await run_inside(sandbox, _inside_wipe, mode)
             for what, call in (

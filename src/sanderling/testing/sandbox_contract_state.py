@@ -224,7 +224,7 @@ def _inside_search(token: str) -> JsonValue:
     import time
 
     found = []
-    end = time.monotonic() + 3
+    end = time.monotonic() + 1
     for top in ("/work", "/tmp", "/home", "/dev/shm", "/var", "/run", "/root", "/mnt", "/oldroot", ".", ".."):
         for folder, directories, names in os.walk(top):
             directories[:] = [name for name in directories if folder.count("/") < 6 and name not in ("proc", "sys")]
