@@ -57,7 +57,6 @@ class LayeredSandbox:
         self._session: Session | None = None
         self._digests = Digests()
         self._used = stack.store.pristine_bytes
-        self._squashed_used = 0  # what was still in use after the last squash
         self._destroyed = False
 
     async def exec(self, command: Command) -> ExecResult:
@@ -170,9 +169,8 @@ class LayeredSandbox:
         if changed:
             self._stack.layers.append(layer)
             self._digests.note(layer, workspace_changed="work" in changed)
-        own = self._used - self._stack.store.pristine_bytes
-        overfull = own > self._spec.limits.disk_mb * _MIB and self._used > 1.1 * self._squashed_used
-        if len(self._stack.layers) > 1 and (len(self._stack.layers) >= _MOST_LAYERS or overfull):
+        overfull = self._used - self._stack.store.pristine_bytes > self._spec.limits.disk_mb * _MIB
+        if changed and (len(self._stack.layers) >= _MOST_LAYERS or overfull):
             await self._squash()
 
     async def _squash(self) -> None:
@@ -195,7 +193,7 @@ class LayeredSandbox:
                 ) from error
             return  # deeper than is copied, say; there is still room for layers, and no harm done
         self._stack.layers = [target]
-        self._used = self._squashed_used = reply.fields["used"]
+        self._used = reply.fields["used"]
         needed = {self._stack.store.name, *((self._tools or "").split("/")[:1])}
         for store in [held for held in self._stack.held if held.name not in needed]:
             self._stack.held.remove(store)

@@ -26,13 +26,14 @@ _SET_ID = 0o6000
 _OVERLAY_ATTRIBUTES = ("trusted.overlay.", "user.overlay.")
 
 State = dict[str, bytes]
-"""Path to a digest of what stands there. A plain dict, so that a layer can be applied to a copy of it."""
+"""Path to a digest of what stands there, whose first byte is "d" for a directory. A plain dict, so that a layer can be applied to a copy of it."""
 
 
 def entry_digest(root: int, entry: FoundFile) -> bytes:
     """Return a digest of one entry: its kind, executable and set-id bits, and content. Times and owners don't enter."""
     digest = hashlib.blake2b(digest_size=20)
     kind = "file" if entry.kind == "hard link" else entry.kind  # how many names a file has isn't its content
+    first = b"d" if kind == "directory" else b"-"
     digest.update(f"{kind}:{entry.mode & (0o100 | _SET_ID):o}:".encode())
     if entry.kind == "link":
         digest.update(_link_target(root, entry.path))
@@ -43,7 +44,11 @@ def entry_digest(root: int, entry: FoundFile) -> bytes:
                 digest.update(chunk)
         finally:
             os.close(fd)
-    return digest.digest()
+    return first + digest.digest()
+
+
+def _was_directory(state: State, path: str) -> bool:
+    return state.get(path, b"").startswith(b"d")
 
 
 def _link_target(root: int, path: str) -> bytes:
@@ -74,11 +79,12 @@ def apply_layer(state: State, layer: int) -> State | None:
             continue
         if entry.kind == "directory":
             marks = _marks(layer, entry.path)
-            if "redirect" in marks:
-                return None
+            reopened = entry.path in after and not _was_directory(after, entry.path)
+            if "redirect" in marks or (reopened and "opaque" not in marks):
+                return None  # what stands below it is in layers that were read under another name, or couldn't be
             if "opaque" in marks or entry.path not in after:
                 _forget_below(after, entry.path)
-        elif entry.kind == "unreadable" or entry.path not in after:
+        elif _was_directory(after, entry.path):
             _forget_below(after, entry.path)
         after[entry.path] = entry_digest(layer, entry)
     return after

@@ -97,7 +97,10 @@ def become(request, fds, problem):
                 signal.signal(name, signal.SIG_DFL)
         for kind, soft, hard in request["limits"]:
             resource.setrlimit(kind, (soft, hard))
-        os.chdir(request["cwd"])
+        try:
+            os.chdir(request["cwd"])
+        except OSError as error:  # told apart from a program that isn't there
+            raise NotADirectoryError(errno.ENOTDIR, f"can't enter {request['cwd']}: {error.strerror}") from error
         os.execvpe(request["argv"][0], request["argv"], request["env"])
     except BaseException as error:
         number = error.errno if isinstance(error, OSError) else errno.EINVAL
