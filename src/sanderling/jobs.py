@@ -230,9 +230,9 @@ def _announce(job: _Training) -> None:
     config, limits, sandbox = job.config, job.tasks[0].limits, job.stage.capabilities
     job.folder.append_event("sandbox", **asdict(sandbox))
     job.progress.note(f"run {job.folder.path}")
+    judge = f", judged by {config.verifier}" if config.verifier else ""
     job.progress.note(
-        f"environment {job.environment.name} {job.environment.version}, verifier "
-        f"{config.verifier or 'of the environment'}, policy {config.policy}, sandbox "
+        f"environment {job.environment.name} {job.environment.version}{judge}, policy {config.policy}, sandbox "
         f"{config.sandbox.backend} (isolation {sandbox.isolation}), seed {config.seed}"
     )
     job.progress.note(
