@@ -108,7 +108,8 @@ def _observe(source: str, name: str, calls: Sequence[JsonValue], most_cut_off: i
                 break
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, previous)
+        # In a process with threads a last signal may still be on its way, and the default action would end the process.
+        signal.signal(signal.SIGPROF, signal.SIG_IGN if previous in (signal.SIG_DFL, None) else previous)
     return keys, cut_off
 
 

@@ -75,7 +75,7 @@ def test_probe_d10_only_the_good_task_is_admitted():
     # doing nothing would be paid
     assert attempt(problem, "item >= low", "not item < low").rejection is Rejection.EQUIVALENT
     # so quiet that doing nothing would be paid often
-    quiet = attempt(problem, "total = 0\n", "total = int(items == [0, 0])\n")
+    quiet = attempt(problem, "total = 0\n", "total = int(len(items) == 4 and low == 5)\n")
     assert quiet.rejection is Rejection.TOO_QUIET
     # the file can't be loaded
     assert attempt(problem, "items: list", "items: nowhere").rejection is Rejection.NOT_LOADED

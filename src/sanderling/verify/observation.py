@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from random import Random
-from weakref import WeakKeyDictionary
 
 from sanderling.errors import SandboxBroken, VerifierError
 from sanderling.sandbox.protocol import Command, ExecResult, SandboxBackend, SandboxSpec
@@ -105,7 +104,7 @@ class ObservationVerifier:
         self._call_s = call_s
         self._total_s = total_s
         self._total_cpu_s = total_cpu_s
-        self._isolation: WeakKeyDictionary[SandboxBackend, str] = WeakKeyDictionary()
+        self._probed: tuple[SandboxBackend, str] | None = None  # the last backend and its isolation
 
     async def grade(self, task: Task, submission: Submission, backend: SandboxBackend, seed: int) -> Graded:
         """Judge a submission; see `verify.protocol.Verifier.grade`."""
@@ -226,9 +225,9 @@ class ObservationVerifier:
         return Graded(reward=float(earned), evidence=evidence, components={"passed": passed / len(required)})
 
     async def _isolation_of(self, backend: SandboxBackend) -> str:
-        if backend not in self._isolation:
-            self._isolation[backend] = (await asyncio.to_thread(backend.probe)).isolation
-        return self._isolation[backend]
+        if self._probed is None or self._probed[0] is not backend:
+            self._probed = (backend, (await asyncio.to_thread(backend.probe)).isolation)
+        return self._probed[1]
 
 
 def _nothing() -> Report:

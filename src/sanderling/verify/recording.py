@@ -55,7 +55,7 @@ class RecordedFunction:
         """
         self._printed: list[str] = []
         namespace: dict[str, Any] = {"__name__": "solution", "print": self._print}
-        exec(compile(source, "solution.py", "exec"), namespace)
+        exec(compile(source, "solution.py", "exec", dont_inherit=True), namespace)
         self._function: Callable[..., Any] = namespace[name]
 
     def _print(self, *values: object, sep: str | None = " ", end: str | None = "\n", **_: object) -> None:

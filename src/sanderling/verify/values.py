@@ -41,7 +41,7 @@ def _encode(value, depth, budget):
         return value
     if depth > MAX_DEPTH or budget.nodes < 0:
         budget.nodes = -1  # a value that contains itself would be walked again and again
-        return {"opaque": "a value that is too deep or too large"}
+        return _too_large()
     if kind is int:
         return value if value.bit_length() <= _JSON_INT_BITS else _capped("int", hex(value), budget)
     if kind is float:
@@ -49,23 +49,39 @@ def _encode(value, depth, budget):
     if kind is str or kind is bytes:
         budget.text -= len(value)
         if budget.text < 0:
-            return {"opaque": "a value that is too deep or too large"}
+            return _too_large()
         return value if kind is str else {"bytes": value.hex()}
-    if kind is list or kind is tuple:
-        items = [_encode(item, depth + 1, budget) for item in value]
-        return items if kind is list else {"tuple": items}
+    if kind in (list, tuple, set, frozenset):
+        items = _encode_all(value, depth, budget)
+        if items is None:
+            return _too_large()
+        if kind is list:
+            return items
+        return {kind.__name__: items if kind is tuple else sorted(items, key=text_of)}
     if kind is dict:
-        pairs = value.items()
-        return {"dict": [[_encode(key, depth + 1, budget), _encode(item, depth + 1, budget)] for key, item in pairs]}
-    if kind is set or kind is frozenset:
-        items = [_encode(item, depth + 1, budget) for item in value]
-        return {kind.__name__: sorted(items, key=text_of)}
+        keys = _encode_all(value.keys(), depth, budget)
+        items = None if keys is None else _encode_all(value.values(), depth, budget)
+        return _too_large() if items is None else {"dict": [list(pair) for pair in zip(keys, items)]}  # noqa: B905
     return {"opaque": type_name(kind)}
+
+
+def _encode_all(values, depth, budget):
+    """The encoded items, or None as soon as there is too much."""
+    items = []
+    for value in values:
+        items.append(_encode(value, depth + 1, budget))
+        if budget.nodes < 0:
+            return None
+    return items
+
+
+def _too_large():
+    return {"opaque": "a value that is too deep or too large"}
 
 
 def _capped(name, text, budget):
     budget.text -= len(text)
-    return {name: text} if budget.text >= 0 else {"opaque": "a value that is too deep or too large"}
+    return {name: text} if budget.text >= 0 else _too_large()
 
 
 def type_name(kind):

@@ -1,0 +1,106 @@
+"""The observer's answers are believed only where they are exactly what was asked for."""
+
+import json
+
+import pytest
+
+from sanderling.types import Refusal
+from sanderling.verify.mechanisms import new_mechanisms, refusal_note
+from sanderling.verify.report import read_report
+
+NONCES = ["n0", "n1", "n2"]
+
+
+def line(nonce, **more):
+    return json.dumps({"nonce": nonce, **more}).encode() + b"\n"
+
+
+def answers(*nonces):
+    return b"".join(line(nonce, value=1, raised=None, arguments=[], printed="") for nonce in nonces)
+
+
+GOOD = line("ready") + answers(*NONCES) + line("done")
+
+
+def read(output):
+    return read_report(output, "ready", NONCES, "done")
+
+
+def test_the_only_complete_report():
+    report = read(GOOD)
+    assert report.started
+    assert report.complete
+    assert list(report.answers) == [*NONCES, "done"]
+    assert report.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("output", "note"),
+    [
+        (GOOD + line("n1", value=2), "answered more than once"),
+        (GOOD + b"PASSED\n", "answer no call"),
+        (GOOD + b"trailing", "not complete"),
+        (GOOD + line("other"), "answer no call"),
+        (line("ready") + b"PASSED\n" + answers(*NONCES) + line("done"), "answer no call"),
+        (line("ready") + answers("n0", "n2", "n1") + line("done"), "another order"),
+        (line("ready") + line("done") + answers(*NONCES), "another order"),
+        (line("ready") + answers("n0", "n0", "n1", "n2") + line("done"), "answered more than once"),
+        (line("ready") + b"[" * 100_000 + b"\n" + answers(*NONCES) + line("done"), "answer no call"),
+        (line("ready") + b"[1]\n" + answers(*NONCES) + line("done"), "answer no call"),
+        (line("ready") + line(["n0"]) + answers(*NONCES) + line("done"), "answer no call"),
+        (GOOD + line("ready"), "answer no call"),
+        (line("ready", failed="SyntaxError"), "SyntaxError when the file was loaded"),
+        (line("ready") + line("ready", failed="SyntaxError"), "SyntaxError when the file was loaded"),
+    ],
+)
+def test_anything_else_is_not_complete_and_named(output, note):
+    report = read(output)
+    assert not report.complete
+    assert any(note in text for text in report.notes), report.notes
+
+
+@pytest.mark.parametrize(
+    "output",
+    [b"", b"\n", answers(*NONCES) + line("done"), b"\xff\xfe", line("ready") + answers("n0", "n1", "n2"), line("done")],
+)
+def test_an_incomplete_report_is_not_complete(output):
+    assert not read(output).complete
+
+
+def test_a_repeated_answer_is_taken_away():
+    assert set(read(GOOD + answers("n1")).answers) == {"n0", "n2", "done"}
+
+
+@pytest.mark.parametrize(
+    ("path", "mechanism"),
+    [
+        ("conftest.py", "test hook file"),
+        ("deep/er/conftest.py", "test hook file"),
+        ("pytest.ini", "settings of the test runner"),
+        ("pyproject.toml", "settings of the test runner"),
+        ("sitecustomize.py", "interpreter start-up hook"),
+        ("x.pth", "interpreter start-up hook"),
+        ("evil-1.0.dist-info/entry_points.txt", "plugin"),
+        ("pytest/__init__.py", "shadowed test runner"),
+        ("logs/reward.json", "planted verdict file"),
+        (".bashrc", "shell start-up file"),
+        ("other.py", "refused path"),
+    ],
+)
+def test_refused_paths_are_named(path, mechanism):
+    note = refusal_note(Refusal(path=path, reason="not an editable path"))
+    assert mechanism in note
+    assert path in note
+    assert "not an editable path" in note
+
+
+def test_new_mechanisms_of_a_source():
+    before = b"import sys\ndef f():\n    return sys.version\n"
+    assert new_mechanisms(before, b"import sys\ndef f():\n    return 1 + 1\n") == []
+    after = b"import sys, gc\ndef f():\n    return sys._getframe(1).f_locals\n"
+    assert sorted(new_mechanisms(before, after)) == [
+        "line 1 searches the process's memory (import gc)",
+        "line 3 looks at the caller's frames (_getframe)",
+        "line 3 looks at the caller's frames (f_locals)",
+    ]
+    assert new_mechanisms(before, b"def f(:\n") == []
