@@ -1,4 +1,4 @@
-"""Attacks that reach out of the sandbox: files, processes, sockets, shared memory, and what a launcher passes on.
+"""Attacks that reach out of the sandbox: files, processes, and what a launcher passes on.
 
 The functions that start with `_inside` run in the sandbox; each attack stands below the code it sends in.
 """
@@ -7,22 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 import signal
 from pathlib import Path
 
 from sanderling.sandbox.protocol import SandboxBackend
 from sanderling.testing.sandbox_canaries import (
-    planted_abstract_socket,
     planted_files,
     planted_inheritance,
-    planted_path_sockets,
     planted_process,
-    planted_shared_memory,
-    planted_tcp_server,
     recorded_signals,
 )
-from sanderling.testing.sandbox_check import Breach, NotApplicable, attack, run_inside, sandbox_of
+from sanderling.testing.sandbox_check import Breach, attack, run_inside, sandbox_of
 from sanderling.types import JsonValue
 
 
@@ -259,73 +254,6 @@ async def kill_all(backend: SandboxBackend) -> None:
                 raise Breach("the sandbox doesn't answer after kill(-1, SIGKILL)")
 
 
-def _inside_connect(targets: list) -> JsonValue:
-    import socket
-
-    found = []
-    for family, address in targets:
-        where = tuple(address) if isinstance(address, list) else address
-        try:
-            with socket.socket(socket.AF_INET if family == "tcp" else socket.AF_UNIX) as client:
-                client.settimeout(1.0)
-                client.connect(where)
-                found.append(client.recv(200).decode())
-        except OSError as error:
-            found.append(str(error))
-    return found
-
-
-async def loopback_tcp(backend: SandboxBackend) -> None:
-    """A server on the host's loopback address can't be reached."""
-    async with planted_tcp_server() as server, sandbox_of(backend) as sandbox:
-        targets = [["tcp", [host, server.port]] for host in ("127.0.0.1", "0.0.0.0", "localhost")]
-        refuse_token(server.token, await run_inside(sandbox, _inside_connect, targets), "loopback of the host")
-        if server.visitors:
-            raise Breach(f"the host's loopback server had {server.visitors} visitors")
-
-
-async def unix_path_socket(backend: SandboxBackend) -> None:
-    """A unix socket in the host's file system can't be reached."""
-    async with planted_path_sockets() as server, sandbox_of(backend) as sandbox:
-        targets = [["unix", path] for path in server.addresses]
-        refuse_token(server.token, await run_inside(sandbox, _inside_connect, targets), "unix socket of the host")
-        if server.visitors:
-            raise Breach(f"the host's unix socket had {server.visitors} visitors")
-
-
-async def abstract_socket(backend: SandboxBackend) -> None:
-    """An abstract unix socket of the host can't be reached."""
-    async with planted_abstract_socket() as server, sandbox_of(backend) as sandbox:
-        targets = [["unix", "\0" + name] for name in server.addresses]
-        refuse_token(server.token, await run_inside(sandbox, _inside_connect, targets), "abstract socket of the host")
-        if server.visitors:
-            raise Breach(f"the host's abstract socket had {server.visitors} visitors")
-
-
-def _inside_shared_memory(key: int, segment: int) -> JsonValue:
-    import ctypes
-    import os
-
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.shmat.restype = ctypes.c_void_p
-    found = []
-    for candidate in (libc.shmget(key, 0, 0), segment):
-        address = libc.shmat(candidate, None, 0o10000)  # SHM_RDONLY
-        if address in (None, ctypes.c_void_p(-1).value):
-            found.append(os.strerror(ctypes.get_errno()))
-        else:
-            found.append(ctypes.string_at(address, 64).decode("latin-1"))
-    return found
-
-
-async def sysv_shared_memory(backend: SandboxBackend) -> None:
-    """A System V shared memory segment of the host can't be attached."""
-    with planted_shared_memory() as planted:
-        async with sandbox_of(backend) as sandbox:
-            found = await run_inside(sandbox, _inside_shared_memory, planted.key, planted.segment)
-            refuse_token(planted.token, found, "System V shared memory of the host")
-
-
 def _inside_descriptors() -> JsonValue:
     import os
 
@@ -369,47 +297,6 @@ async def inherited_environment(backend: SandboxBackend) -> None:
             refuse_token(planted.environment_token, found, "environment of the runner")
 
 
-def _inside_keyring(description: str, add_key: int, keyctl: int) -> JsonValue:
-    import ctypes
-    import os
-
-    libc = ctypes.CDLL(None, use_errno=True)
-    found = []
-    for ring in (-3, -4, -5):  # session, user, user session keyring
-        key = libc.syscall(keyctl, 10, ring, b"user", description.encode(), 0)  # KEYCTL_SEARCH
-        buffer = ctypes.create_string_buffer(64)
-        if key < 0 or libc.syscall(keyctl, 11, key, buffer, 64) < 0:  # KEYCTL_READ
-            found.append(os.strerror(ctypes.get_errno()))
-        else:
-            found.append(buffer.value.decode("latin-1"))
-    return found
-
-
-KEY_CALLS = {"x86_64": (248, 250), "aarch64": (217, 219)}  # add_key, keyctl by machine
-
-
-async def kernel_keyring(backend: SandboxBackend) -> None:
-    """A secret in the runner's session keyring can't be read; keyrings are inherited across namespaces."""
-    import ctypes
-
-    machine = os.uname().machine
-    if machine not in KEY_CALLS:
-        raise NotApplicable(f"system call numbers of {machine} aren't known to this check")
-    add_key, keyctl = KEY_CALLS[machine]
-    libc = ctypes.CDLL(None, use_errno=True)
-    description, token = f"sanderling-{secrets.token_hex(8)}", secrets.token_hex(16)
-    key = libc.syscall(add_key, b"user", description.encode(), token.encode(), len(token), -3)
-    if key < 0:
-        raise NotApplicable(f"add_key failed: {os.strerror(ctypes.get_errno())}")
-    libc.syscall(keyctl, 5, key, 0x3F3F3F3F)  # KEYCTL_SETPERM: readable by everybody who finds it
-    try:
-        async with sandbox_of(backend) as sandbox:
-            found = await run_inside(sandbox, _inside_keyring, description, add_key, keyctl)
-            refuse_token(token, found, "session keyring of the runner")
-    finally:
-        libc.syscall(keyctl, 3, key)  # KEYCTL_REVOKE
-
-
 ATTACKS = (
     attack(inherited_descriptor),
     attack(inherited_directory),
@@ -426,9 +313,4 @@ ATTACKS = (
     attack(signal_host_process),
     attack(signal_runner),
     attack(kill_all, dangerous=True),
-    attack(loopback_tcp),
-    attack(unix_path_socket),
-    attack(abstract_socket),
-    attack(sysv_shared_memory),
-    attack(kernel_keyring),
 )

@@ -42,6 +42,7 @@ from dataclasses import dataclass
 
 from sanderling.sandbox.protocol import Capabilities, SandboxBackend
 from sanderling.testing import (
+    sandbox_attacks_channels,
     sandbox_attacks_privilege,
     sandbox_attacks_reach,
     sandbox_attacks_resources,
@@ -67,6 +68,7 @@ __all__ = ["CHECKS", "Check", "CheckResult", "Kind", "Outcome", "Report", "run_c
 
 CHECKS: tuple[Check, ...] = (
     *sandbox_attacks_reach.ATTACKS,
+    *sandbox_attacks_channels.ATTACKS,
     *sandbox_attacks_privilege.ATTACKS,
     *sandbox_attacks_resources.ATTACKS,
     *sandbox_contract_exec.CHECKS,
