@@ -37,7 +37,7 @@ OPERATIONS = (
 )
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 5))])
 def test_digest_of_layers_equals_digest_of_the_merged_tree(bubblewrap, seed: int) -> None:
     random_source = random.Random(seed)
 
@@ -77,7 +77,7 @@ def test_squashing_changes_nothing_and_bounds_the_layers(bubblewrap) -> None:
         await sandbox.exec(Command(argv=("sh", "-c", "rm -r pkg; echo s > /tmp/s; ln run.sh twin; ln -s a.py l")))
         fork = await sandbox.fork()
         deepest = 0
-        for number in range(40):
+        for number in range(34):
             await sandbox.exec(Command(argv=("sh", "-c", f"echo {number} >> log; echo {number} > /tmp/n")))
             deepest = max(deepest, len(sandbox._stack.layers))
         listing = "ls -R . /tmp | sort; cat log /tmp/n /tmp/s a.py; stat -c '%h %a %u' twin log; readlink l"
@@ -91,7 +91,7 @@ def test_squashing_changes_nothing_and_bounds_the_layers(bubblewrap) -> None:
     assert deepest <= 33
     assert seen.exit_code == 0
     lines = seen.stdout.decode().splitlines()
-    assert [str(n) for n in range(40)] == lines[lines.index("0") : lines.index("0") + 40]
+    assert [str(n) for n in range(34)] == lines[lines.index("0") : lines.index("0") + 34]
     assert "2 644 1000" in lines and lines[-1] == "a.py"
     assert same
     assert forked == b"a.py\nl\nrun.sh\ntwin\ns\n"

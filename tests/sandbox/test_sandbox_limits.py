@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sanderling.errors import SandboxLost
+from sanderling.sandbox.journal import leftovers
 from sanderling.sandbox.protocol import Command, SandboxSpec
 from sanderling.types import Limits
 
@@ -53,7 +54,7 @@ def test_probe_d9_a_limit_is_a_limit(bubblewrap, script: str, session: bool) -> 
         for _ in range(2):
             beat = await sandbox.exec(Command(argv=("sh", "-c", "cat beat 2>/dev/null | wc -c")))
             sizes.append(int(beat.stdout))
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(0.15)
         await sandbox.destroy()
         return result, took, expected, alive, sizes
 
@@ -149,3 +150,20 @@ def test_a_dead_launcher_is_our_failure(bubblewrap) -> None:
             await sandbox.exec(Command(argv=("true",)))
 
     bubblewrap(run)
+
+
+def test_a_cancelled_creation_leaves_no_store(bubblewrap) -> None:
+    async def run(backend):
+        await (await backend.create(SandboxSpec(files={}))).destroy()
+        for steps in range(6):
+            task = asyncio.create_task(backend.create(SandboxSpec(files={"a": b"1"})))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            if not task.cancelled():
+                await task.result().destroy()
+        assert backend._journal is not None
+        return [left for left in leftovers(backend._journal.path / "journal.jsonl") if left["kind"] == "store"]
+
+    assert bubblewrap(run) == []

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import shutil
+import subprocess
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -99,7 +100,7 @@ class BubblewrapBackend:
             self._journal = Journal(self._state_dir)
             try:
                 if self.mode == "root":
-                    self._users = HostUsers(_ID_LOCKS)
+                    self._users = HostUsers(_ID_LOCKS if os.access(_ID_LOCKS.parent, os.W_OK) else default_state_dir())
                 base = self._journal.path / "root"
                 base.mkdir()
                 settings["base"] = str(base)
@@ -159,6 +160,9 @@ class BubblewrapBackend:
         except LauncherError as error:
             self._journal.record("remove", "store", name)
             raise SandboxLost(f"can't create a sandbox: {error}") from error
+        except asyncio.CancelledError:
+            await self.drop(Store(name=name, users=1))  # asked for after the creation, hence done after it
+            raise
         return Store(name=name, users=1), reply.fds[0]
 
     async def drop(self, store: Store) -> None:
@@ -260,6 +264,13 @@ def launcher_settings(mode: str) -> dict[str, Any]:
         raise SandboxUnavailable(
             "bubblewrap isn't installed (no `bwrap` on the PATH); install it with `apt-get install bubblewrap` "
             "or your distribution's package of that name"
+        )
+    if (
+        "--disable-userns"
+        not in subprocess.run([bubblewrap, "--help"], check=False, capture_output=True, text=True).stdout
+    ):
+        raise SandboxUnavailable(
+            f"{bubblewrap} is too old: it knows no --disable-userns; install bubblewrap 0.8 or newer"
         )
     prefix, executable = base_interpreter()
     return {

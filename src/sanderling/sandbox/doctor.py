@@ -116,6 +116,11 @@ def explain_namespace_failure(message: str, mode: str) -> str:
         )
     if mode == "user" and _reads(Path("/proc/sys/kernel/unprivileged_userns_clone"), "0"):
         return f"user namespaces need root here ({message}); set `sysctl kernel.unprivileged_userns_clone=1` or run as root"
+    if "an overlay" in message:
+        return (
+            f"this kernel can't stack the layers of a workspace ({message}). As a plain user that takes Linux 6.6 or newer "
+            "(overlays in user namespaces, tmpfs with user attributes); as root, any kernel with overlayfs"
+        )
     return (
         f"the sandbox launcher can't set up its namespaces: {message}. Inside a container, give it CAP_SYS_ADMIN "
         "or run it with a seccomp profile that allows user namespaces and mounts"

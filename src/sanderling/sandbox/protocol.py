@@ -107,7 +107,7 @@ class Sandbox(Protocol):
         ...
 
     async def state_key(self) -> str:
-        """Return a digest of the workspace's content (paths, kinds, bytes, executable bits), independent of times and owners."""
+        """Return a digest of the workspace's content: paths, kinds, bytes, executable bits; no times, no owners."""
         ...
 
     async def fork(self) -> Sandbox:

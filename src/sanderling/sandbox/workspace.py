@@ -26,7 +26,7 @@ _SET_ID = 0o6000
 _OVERLAY_ATTRIBUTES = ("trusted.overlay.", "user.overlay.")
 
 State = dict[str, bytes]
-"""Path to a digest of what stands there, whose first byte is "d" for a directory. A plain dict, so that a layer can be applied to a copy of it."""
+"""Path to a digest of what stands there, whose first byte is "d" for a directory."""
 
 
 def entry_digest(root: int, entry: FoundFile) -> bytes:

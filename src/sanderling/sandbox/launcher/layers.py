@@ -6,6 +6,7 @@ overlayfs needs beside an upper layer is `<store>/.<name>`.
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import Any
 
@@ -125,6 +126,33 @@ def overlay_options(mode: dict[str, Any]) -> str:
     if mode["user_namespace"]:
         return "userxattr"
     return "redirect_dir=on,index=off,metacopy=off,xino=off"
+
+
+def check_overlay(options: str) -> None:
+    """Mount an overlay and see that a directory removed and made again stays empty, which needs extended attributes.
+
+    Raises:
+        OSError: this kernel has no overlays that this user could mount on a tmpfs, or incomplete ones.
+    """
+    create_store("trial", 1 << 20, 100)
+    try:
+        create_first("trial/0", os.getuid(), os.getgid())
+        os.makedirs(f"{root.STORES}/trial/0/work/folder/inner")
+        create_upper("trial/1")
+        fd = open_workspace(["trial/0"], "trial/1", options)
+        try:
+            os.rmdir("folder/inner", dir_fd=fd)
+            os.rmdir("folder", dir_fd=fd)
+            os.mkdir("folder", dir_fd=fd)
+            folder = os.open("folder", os.O_RDONLY | os.O_CLOEXEC, dir_fd=fd)
+            left = os.listdir(folder)
+            os.close(folder)
+            if left:
+                raise OSError(errno.ENOTSUP, "an overlay brings removed directories back")
+        finally:
+            os.close(fd)
+    finally:
+        drop_store("trial")
 
 
 def merge(layers: list[str], target: str, options: str, obsolete: list[str]) -> None:

@@ -7,7 +7,7 @@ import signal
 import socket
 from typing import Any
 
-from . import root, syscalls, wire
+from . import layers, root, syscalls, wire
 from .cgroups import Home
 from .service import Service
 
@@ -73,12 +73,16 @@ def _serve(sock: socket.socket, settings: dict[str, Any], groups: Home | None) -
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1):
         os.dup2(null, fd)
+    stage = "bubblewrap"
     try:
         bubblewrap = os.open(settings["bubblewrap"], os.O_RDONLY | os.O_CLOEXEC)
         interpreter = root.Interpreter(prefix=settings["prefix"], executable=settings["executable"])
+        stage = "a root directory"
         system = root.build(settings["base"], interpreter, settings["session_init"])
+        stage = "an overlay"
+        layers.check_overlay(layers.overlay_options(settings))
     except OSError as error:
-        wire.send(sock, {"id": 0, "error": str(error), "errno": error.errno, "stage": "root"})
+        wire.send(sock, {"id": 0, "error": str(error), "errno": error.errno, "stage": stage})
         return
     wire.send(sock, {"id": 0, "pid": os.getpid()})
     Service(sock, settings, bubblewrap, system, groups).run()
