@@ -32,7 +32,14 @@ def load_object(kind: str, name: str, built_in: Mapping[str, str] | None = None)
     name = built_in.get(name, name)
     if ":" in name:
         return _from_path(kind, name)
-    entries = {entry.name: entry for entry in entry_points(group=f"sanderling.{kind}")}
+    found = list(entry_points(group=f"sanderling.{kind}"))
+    meanings = {entry.value for entry in found if entry.name == name}
+    if len(meanings) > 1:
+        raise PluginError(
+            f"{kind}: several installed packages register {name!r}, as {' and '.join(sorted(meanings))}; "
+            "name the one that you mean as module:name"
+        )
+    entries = {entry.name: entry for entry in found}
     known = {**entries, **dict.fromkeys(built_in)}
     if name in entries:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 import textwrap
 from pathlib import Path
 
@@ -166,13 +167,35 @@ def test_an_environment_is_never_guessed():
         load_environment("fix-python")
 
 
-def test_no_package_can_replace_a_built_in_name(tmp_path, monkeypatch):
-    folder = tmp_path / "shadow-1.0.dist-info"
-    folder.mkdir()
-    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: shadow\nVersion: 1.0\n")
-    lines = [f"{name} = sanderling.testing.sandboxes:MemoryBackend" for name in ("bubblewrap", "remembering")]
-    (folder / "entry_points.txt").write_text("\n".join(["[sanderling.sandboxes]", *lines]))
-    monkeypatch.syspath_prepend(tmp_path)
+def _install(folder: Path, package: str, *lines: str) -> None:
+    """Make a package with entry points visible, as an installer would."""
+    info = folder / f"{package}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("\n".join(["[sanderling.sandboxes]", *lines]))
     importlib.invalidate_caches()
+
+
+def test_no_package_can_replace_a_built_in_name(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    ours = "sanderling.testing.sandboxes:MemoryBackend"
+    _install(tmp_path, "shadow", f"bubblewrap = {ours}", f"remembering = {ours}")
     assert isinstance(load_backend("remembering"), MemoryBackend)
     assert isinstance(load_backend("bubblewrap"), BubblewrapBackend)
+
+
+def test_a_name_that_two_packages_register_is_refused(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    _install(tmp_path, "one", "both = parts:backend")
+    _install(tmp_path, "two", "both = parts:MemoryBackend", "own = parts:MemoryBackend")
+    assert isinstance(load_backend("own"), MemoryBackend)
+    with pytest.raises(PluginError, match="register 'both', as parts:MemoryBackend and parts:backend; name the one"):
+        load_backend("both")
+    sys.modules.pop("parts")
+
+
+def test_an_entry_point_that_fails_to_load_is_named(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    _install(tmp_path, "gone", "gone = no_such_module_at_all:backend")
+    with pytest.raises(PluginError, match=r"entry point 'gone' \(no_such_module_at_all:backend\) fails to load"):
+        load_backend("gone")
