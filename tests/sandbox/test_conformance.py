@@ -209,11 +209,15 @@ def test_an_attack_that_kills_the_runner_fails_its_check_and_the_rest_goes_on():
     assert "helper process" in report["stdin_bytes"].reason
 
 
-def test_a_backend_that_blocks_its_own_event_loop_fails_and_the_rest_goes_on():
+def test_a_backend_that_blocks_its_own_event_loop_fails_and_the_rest_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        tempfile, "tempdir", str(tmp_path)
+    )  # the killed helper leaves the careless backend's files there
     report = run_conformance(CarelessBackend, ids=["read_refuses_fifo", "read_refuses_paths"], check_limit_s=1.5)
     assert [result.outcome for result in report.results] == [Outcome.FAILED, Outcome.FAILED]
     assert "stood still" in report["read_refuses_fifo"].reason
     assert "UnsafePath" in report["read_refuses_paths"].reason
+    assert not list(tmp_path.glob("*canary*"))
 
 
 def test_dangerous_checks_need_the_helper_process():

@@ -59,6 +59,26 @@ class PlantedFiles:
         return found
 
 
+_owner: ContextVar[str] = ContextVar("owner", default="")
+
+
+def _owned_prefix() -> str:
+    return f"{PREFIX}{_owner.get()}"
+
+
+@contextmanager
+def owned_canaries() -> Generator[None]:
+    """Remove at the end what killed helper processes that were forked in here left on the disk of this machine."""
+    reset = _owner.set(f"{new_token()}-")
+    try:
+        yield
+    finally:
+        for place in {*OUTSIDE, "/dev/shm", "/home", str(Path.home()), tempfile.gettempdir()}:
+            for left in Path(place).glob(f"{_owned_prefix()}*"):
+                shutil.rmtree(left, ignore_errors=True)
+        _owner.reset(reset)
+
+
 SCRATCH_PLACES = ("/tmp", "~", "/dev/shm")
 
 
@@ -107,7 +127,7 @@ def planted_files(places: Sequence[str | Path] = OUTSIDE) -> Generator[PlantedFi
     try:
         for place in places:
             with contextlib.suppress(OSError):
-                directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
+                directory = Path(tempfile.mkdtemp(prefix=_owned_prefix(), dir=place))
                 directories.append(directory)
                 directory.chmod(0o777)
                 (directory / "secret").write_text(token)
@@ -285,7 +305,7 @@ def planted_inheritance() -> Generator[Inheritance]:
         return
     planted = Inheritance(file_token=new_token(), directory_token=new_token(), environment_token=new_token())
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=PREFIX)))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=_owned_prefix())))
         folder.chmod(0o755)
         (folder / "inherited").write_text(planted.directory_token)
         secret = stack.enter_context(tempfile.TemporaryFile())

@@ -50,7 +50,7 @@ from sanderling.testing import (
     sandbox_contract_files,
     sandbox_contract_state,
 )
-from sanderling.testing.sandbox_canaries import planted_inheritance
+from sanderling.testing.sandbox_canaries import owned_canaries, planted_inheritance
 from sanderling.testing.sandbox_check import (
     Breach,
     Check,
@@ -101,7 +101,8 @@ def run_conformance(
     """
     checks = _selected(ids)
     if contained:
-        return _run_in_helpers(backend_factory, checks, check_limit_s)
+        with owned_canaries():
+            return _run_in_helpers(backend_factory, checks, check_limit_s)
     lines: list[str] = []
     _run_and_send(_Run(factory=backend_factory, send=lines.append, limit_s=check_limit_s, contained=False), checks)
     return _report(_Received().take(lines), checks, "nothing: checks ran in the calling process")
