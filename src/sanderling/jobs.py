@@ -53,12 +53,12 @@ class TrainResult:
         }
 
 
-def open_run(config: Config, run: Path | None, *, resume: bool) -> tuple[RunFolder, Config]:
-    """Open the run folder, new or to be continued, and return it with the configuration that holds for it.
+def configuration_of(config: Config, run: Path | None, *, resume: bool) -> Config:
+    """Return the configuration that holds: the given one, or that of the run which is continued. Writes nothing.
 
     Raises:
-        RunFolderError: the folder can't be used, holds a run already, or there is none to resume.
-        ConfigError: the settings of the run on disk and those given now differ where a resumed run may not differ.
+        RunFolderError: the folder holds a run already, or there is none to resume.
+        ConfigError: the configuration of the run can't be read.
     """
     exists = run is not None and (run / "config.toml").is_file()
     if resume and not exists:
@@ -67,6 +67,15 @@ def open_run(config: Config, run: Path | None, *, resume: bool) -> tuple[RunFold
         )
     if exists and not resume:
         raise RunFolderError(f"{run} holds a run already; add --resume to continue it, or give another folder")
+    return load_config([run / "config.toml"]) if resume and run is not None else config
+
+
+def open_run(config: Config, run: Path | None, *, resume: bool) -> RunFolder:
+    """Open the run folder, new or to be continued.
+
+    Raises:
+        RunFolderError: the folder can't be used.
+    """
     facts = {
         "environment": config.environment,
         "verifier": config.verifier or "of the environment",
@@ -76,10 +85,8 @@ def open_run(config: Config, run: Path | None, *, resume: bool) -> tuple[RunFold
         "threads": threads(config),
     }
     if run is None:
-        return RunFolder.create(Path("runs"), config.name, config.to_toml(), facts), config
-    if not resume:
-        return RunFolder.at(run, config.to_toml(), facts), config
-    return RunFolder.at(run), load_config([run / "config.toml"])
+        return RunFolder.create(Path("runs"), config.name, config.to_toml(), facts)
+    return RunFolder.at(run) if resume else RunFolder.at(run, config.to_toml(), facts)
 
 
 @dataclass(slots=True)
@@ -103,6 +110,7 @@ async def train(config: Config, run: Path | None, *, resume: bool, stream: TextI
 
     Cancellation (Ctrl-C) saves a checkpoint of the last finished step first.
     """
+    given, config = config, configuration_of(config, run, resume=resume)
     environment = load_environment(config.environment, config.verifier)
     policy = load_policy_folder(config.policy)
     tasks = choose_tasks(
@@ -111,17 +119,34 @@ async def train(config: Config, run: Path | None, *, resume: bool, stream: TextI
     stream_of_tasks = TaskStream(environment=environment, split=config.split, seed=config.seed, overrides=config.limits)
     stream_of_tasks.task(0)  # an empty or misnamed split is found before anything starts
     estimator = load_estimator(config.credit.estimator, config.credit.settings)
-    folder, config = open_run(config, run, resume=resume)
-    with folder, Progress(stream, total_steps=config.steps, title=config.name, style=style) as progress:
-        try:
-            async with open_stage(config, environment, policy, config.rollout) as stage:
-                job = _Training(config, folder, progress, environment, policy, stage, tasks)
+    async with open_stage(config, environment, policy, config.rollout) as stage:
+        with (
+            open_run(config, run, resume=resume) as folder,
+            Progress(stream, total_steps=config.steps, title=config.name, style=style) as progress,
+        ):
+            if unused := unused_settings(given, config):
+                progress.note(f"settings of the run hold; not used now: {', '.join(unused)}")
+            job = _Training(config, folder, progress, environment, policy, stage, tasks)
+            try:
                 return await _train(job, stream_of_tasks, estimator)
-        except BaseException as error:
-            with suppress(SanderlingError):
-                kind = "interrupted" if isinstance(error, KeyboardInterrupt | asyncio.CancelledError) else "failed"
-                folder.append_event(kind, error=f"{type(error).__name__}: {error}"[:2000])
-            raise
+            except BaseException as error:
+                with suppress(SanderlingError):
+                    kind = "interrupted" if isinstance(error, KeyboardInterrupt | asyncio.CancelledError) else "failed"
+                    folder.append_event(kind, error=f"{type(error).__name__}: {error}"[:2000])
+                raise
+
+
+def unused_settings(given: Config, used: Config) -> list[str]:
+    """Return the dotted names of settings that somebody gave (they aren't the default) and that don't hold."""
+    default, wanted, held = (_flat(config.model_dump(mode="json")) for config in (Config(), given, used))
+    return sorted(key for key, value in wanted.items() if value != held.get(key) and value != default.get(key))
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return found
 
 
 async def _train(job: _Training, stream: TaskStream, estimator: Any) -> TrainResult:
