@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+import resource
 import signal
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from types import FrameType
 
 from fix_python.catalogue import digest
@@ -23,6 +26,7 @@ LEAST_FAILING = 0.15
 """Smallest share of hidden calls that must tell a bug from the right function. A grading draws 48 fresh calls, so doing
 nothing is paid with a probability of at most (1 - 0.15) ** 48 = 0.0004."""
 CALL_CPU_S = 0.02  # a call of a right function takes about 0.00001
+MEMORY_BYTES = 512 << 20  # that the calls may add to this process: one wrong `[x] * n` can ask for any amount
 MOST_CUT_OFF = 2
 """A mutant is given up after so many calls that had to be cut off; its share is then that of the calls made."""
 
@@ -92,25 +96,38 @@ def _observe(source: str, name: str, calls: Sequence[JsonValue], most_cut_off: i
     """Return the key of each observation until `most_cut_off` calls were cut off, and the number of those."""
     keys: list[str | None] = []
     cut_off = 0
-    previous = signal.signal(signal.SIGPROF, _cut_off)
-    try:
+    with _limited():
         function = RecordedFunction(source, name)
         for arguments in calls:
             try:
-                signal.setitimer(signal.ITIMER_PROF, CALL_CPU_S)
+                # again and again: an exception that happens to be raised in a collector's callback is lost
+                signal.setitimer(signal.ITIMER_PROF, CALL_CPU_S, CALL_CPU_S)
                 key = function(arguments).key()
                 signal.setitimer(signal.ITIMER_PROF, 0)
             except CallCutOff:
+                signal.setitimer(signal.ITIMER_PROF, 0)
                 key = "cut off"
                 cut_off += 1
             keys.append(key)
             if cut_off >= most_cut_off:
                 break
+    return keys, cut_off
+
+
+@contextmanager
+def _limited() -> Generator[None]:
+    """Make SIGPROF raise CallCutOff, and bound this process's memory, until the end of the block."""
+    previous = signal.signal(signal.SIGPROF, _cut_off)
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text("ascii").split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY_BYTES, hard))
+    try:
+        yield
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
         # In a process with threads a last signal may still be on its way, and the default action would end the process.
         signal.signal(signal.SIGPROF, signal.SIG_IGN if previous in (signal.SIG_DFL, None) else previous)
-    return keys, cut_off
 
 
 def try_mutant(
@@ -143,7 +160,7 @@ def try_mutant(
 
 
 def trials(problem: Problem, seed: int) -> list[Trial]:
-    """Plant every bug in a function and try it. Changes this process's SIGPROF handler while it runs (main thread only)."""
+    """Plant every bug in a function and try it. Main thread only: it uses SIGPROF and limits memory."""
     examples, hidden = example_arguments(problem), hidden_arguments(problem, seed, DRAWS)
     gold = check_gold(problem, examples, hidden)
     return [try_mutant(problem.name, mutant, examples, hidden, gold) for mutant in mutants(problem.source)]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import resource
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -23,11 +22,6 @@ from fix_python.splits import assign
 
 SEED = 1
 FILE = Path(__file__).with_name("tasks.json")
-MEMORY_BYTES = 2 << 30  # address space of one worker: a bug may ask for any amount
-
-
-def _limit_memory() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
 
 
 def _try_function(name: str) -> list[Trial]:
@@ -39,7 +33,7 @@ def try_all(names: Sequence[str], hash_seed: int, processes: int) -> dict[str, l
     previous = os.environ.get("PYTHONHASHSEED")
     os.environ["PYTHONHASHSEED"] = str(hash_seed)  # read by the spawned interpreters when they start
     try:
-        with multiprocessing.get_context("spawn").Pool(processes, _limit_memory) as pool:
+        with multiprocessing.get_context("spawn").Pool(processes) as pool:
             return dict(zip(names, pool.map(_try_function, names, chunksize=2), strict=True))
     finally:
         if previous is None:

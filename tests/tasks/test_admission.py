@@ -118,6 +118,7 @@ def sample_entries():
     return {name: [e for e in entries.values() if e.function == name] for name in names}
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a cut-off inside a collector callback
 @pytest.mark.parametrize("name", sorted(sample_entries()))
 def test_index_is_what_admission_finds(name):
     problem = problems()[name]
