@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from grading import BUGGY, EXAMPLES, GOLD, TASK, PickCalls, in_sandboxes, submit, verifier
 
-from sanderling.errors import VerifierError
-from sanderling.testing.sandboxes import MemoryBackend, result
+from sanderling.errors import SandboxLost, VerifierError
+from sanderling.testing.sandboxes import Faults, MemoryBackend, result
 from sanderling.types import Refusal, Submission
 from sanderling.verify.observation import ObservationVerifier
 
@@ -282,6 +282,16 @@ def test_a_broken_gold_is_our_failure():
         judge = ObservationVerifier(PickCalls(source))
         with pytest.raises(VerifierError, match=why):
             grade_in_memory(lambda command, files: result(""), judge)
+
+
+def test_a_broken_sandbox_is_the_submissions_doing_and_a_lost_one_is_ours():
+    broken = MemoryBackend(faults=Faults(exec_broken=1))
+    graded = asyncio.run(verifier().grade(TASK, submit(GOLD), broken, 1))
+    assert graded.reward == 0.0
+    assert any("broke its grading sandbox" in note for note in graded.evidence.notes)
+    with pytest.raises(SandboxLost):
+        asyncio.run(verifier().grade(TASK, submit(GOLD), MemoryBackend(faults=Faults(exec_lost=1)), 1))
+    assert broken.alive == 0
 
 
 def test_a_verifier_without_calls_is_refused():
