@@ -36,7 +36,7 @@ async def play(backend):
     finally:
         await sandbox.destroy()
     assert before.exit_code == 1
-    assert not edit.malformed
+    assert edit.bad_calls == ()
     assert after.exit_code == 0
     assert after.text.startswith("ok ")
     assert end.stop is StopReason.SUBMITTED
