@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import os
 import traceback
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -197,13 +197,16 @@ def load_policy_folder(name: str) -> Policy:
     return Policy(name=name, folder=folder, tokenizer=FastTokenizer(folder))
 
 
-def make_model(config: Config, folder: Path) -> Any:
-    """Load one copy of the policy's model, for the sampler or for the trainer."""
+def make_model(config: Config, folder: Path, *, dtype: str) -> Any:
+    """Load one copy of the policy's model, for the sampler or for the trainer.
+
+    The trainer's is float32 whatever the sampler's dtype: an update of 1e-6 would be rounded away in bfloat16.
+    """
     from sanderling.engine.torch_model import Attention, ModelDtype, load_model
 
     return load_model(
         folder,
-        dtype=ModelDtype(config.engine.dtype),
+        dtype=ModelDtype(dtype),
         attention=Attention(config.engine.attention),
         device=config.engine.device,
     )
@@ -222,7 +225,8 @@ def make_torch_engine(config: Config, folder: Path) -> Engine:
     """Return the built-in engine."""
     from sanderling.engine.torch_engine import TorchEngine
 
-    return TorchEngine(make_model(config, folder), max_batch=config.engine.max_batch, threads=threads(config))
+    model = make_model(config, folder, dtype=config.engine.dtype)
+    return TorchEngine(model, max_batch=config.engine.max_batch, threads=threads(config))
 
 
 def threads(config: Config) -> int:
@@ -233,7 +237,7 @@ def threads(config: Config) -> int:
 @asynccontextmanager
 async def open_stage(
     config: Config, environment: Environment, policy: Policy, rollout: RolloutConfig
-) -> AsyncIterator[Stage]:
+) -> AsyncGenerator[Stage]:
     """Start sandbox backend and engine, and stop both whatever happens inside."""
     backend = load_backend(config.sandbox.backend)
     try:

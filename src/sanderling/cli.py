@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 import warnings
@@ -18,11 +19,14 @@ from typing import Annotated, Any, TypeVar
 from cyclopts import App, CycloptsError, Parameter
 
 from sanderling import __version__
+from sanderling.config import Config, load_config, parse_overrides
 from sanderling.errors import ConfigError, SanderlingError
 
 app = App(name="sanderling", version=__version__, help="Train LLM agents with reinforcement learning over many turns.")
 tasks_app = App(name="tasks", help="Look at the tasks of an environment.")
 app.command(tasks_app)
+
+INTERRUPTED = 130
 
 Tokens = Annotated[str, Parameter(show=False, allow_leading_hyphen=True)]
 Result = TypeVar("Result")
@@ -57,7 +61,10 @@ def train(
     from sanderling import jobs
     from sanderling.report.terminal import ProgressStyle
 
-    config = _config(tokens, {} if seed is None else {"seed": seed})
+    if resume and run is None:
+        raise ConfigError("--resume needs --run with the folder of the run to continue")
+    stored = [run / "config.toml"] if resume and run is not None and (run / "config.toml").is_file() else []
+    config = _config(tokens, {"seed": seed}, stored)
     if dry_run:
         print(config.to_toml(), end="")
         return
@@ -69,7 +76,7 @@ def train(
         return
     before, after = result.eval_before, result.eval_after
     print(
-        f"{result.steps} steps in {result.wall_s:.0f} s: held-out solve rate "
+        f"{result.steps} steps in {result.wall_s:.0f} s: solve rate on the split {config.evaluation.split} "
         f"{before['solve_rate']:.3f} [{before['low']:.3f}, {before['high']:.3f}] -> "
         f"{after['solve_rate']:.3f} [{after['low']:.3f}, {after['high']:.3f}] (95 % Wilson, n = {after['n']})\n"
         f"run folder {result.run}, report {result.run / 'report.html'}"
@@ -80,11 +87,11 @@ def train(
 def evaluate(  # noqa: PLR0913 - the flags are a contract
     policy: str,
     *tokens: Tokens,
-    env: str = "fix_python",
-    split: str = "held-out",
-    n: int = 300,
-    seed: int = 0,
-    samples: int = 1,
+    env: str | None = None,
+    split: str | None = None,
+    n: int | None = None,
+    seed: int | None = None,
+    samples: int | None = None,
     greedy: Annotated[bool, Parameter(negative=())] = False,
     out: Path | None = None,
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
@@ -98,15 +105,15 @@ def evaluate(  # noqa: PLR0913 - the flags are a contract
     tokens:
         TOML files and overrides such as --limits.max_turns=30.
     env:
-        Environment: an entry point, module:name or path.py:name.
+        Environment (the setting `environment`): an entry point, module:name or path.py:name.
     split:
-        Split of its tasks.
+        Split of its tasks (evaluation.split); default: held-out.
     n:
-        Number of tasks, drawn by the seed.
+        Number of tasks, drawn by the seed (evaluation.tasks).
     seed:
-        Of the tasks and the sampled actions.
+        Of the tasks and the sampled actions (evaluation.seed).
     samples:
-        Episodes per task.
+        Episodes per task (evaluation.samples).
     greedy:
         Take the most probable token instead of drawing at temperature 1.
     out:
@@ -116,14 +123,15 @@ def evaluate(  # noqa: PLR0913 - the flags are a contract
     """
     from sanderling import jobs
 
-    overrides = {"policy": policy, "environment": env, "evaluation.split": split}
-    config = _config(tokens, {**overrides, "evaluation.tasks": n, "evaluation.seed": seed})
-    result = _run(jobs.evaluate_policy(config, greedy=greedy, samples=samples, out=out))
-    record: dict[str, Any] = {"policy": policy, "env": env, "split": split, "seed": seed, **result.as_json()}
-    record |= {"tasks": n, "samples": samples, "decoding": "greedy" if greedy else "temperature 1"}
-    record |= {"ungraded": result.ungraded}
-    if samples > 1:
-        record |= {f"pass@{k}": result.pass_at(k) for k in sorted({1, samples})}
+    flags = {"policy": policy, "environment": env, "evaluation.split": split, "evaluation.tasks": n}
+    config = _config(tokens, {**flags, "evaluation.seed": seed, "evaluation.samples": samples})
+    decoding = jobs.Decoding.GREEDY if greedy else jobs.Decoding.SAMPLED
+    result = _run(jobs.evaluate_policy(config, decoding, out))
+    asked = config.evaluation
+    record: dict[str, Any] = {"policy": policy, "env": config.environment, "split": asked.split, "seed": asked.seed}
+    record |= {**result.as_json(), "tasks": asked.tasks, "samples": asked.samples, "decoding": decoding.value}
+    if asked.samples > 1:
+        record |= {f"pass@{k}": result.pass_at(k) for k in (1, asked.samples)}
     if json_:
         print(json.dumps(record))
         return
@@ -131,15 +139,15 @@ def evaluate(  # noqa: PLR0913 - the flags are a contract
     print(f"{result.solved}/{result.n} solved = {result.solve_rate:.3f}, 95 % interval {low:.3f} to {high:.3f}")
     for key, value in record.items():
         if key.startswith("pass@"):
-            print(f"{key} = {value:.3f}")
+            print(f"{key} = " + ("not measured" if value is None else f"{value:.3f}"))
 
 
 @app.command
 def rollout(
     policy: str,
     *tokens: Tokens,
-    env: str = "fix_python",
-    split: str = "train",
+    env: str | None = None,
+    split: str = "held-out",
     n: int = 1,
     seed: int = 0,
     out: Path | None = None,
@@ -168,9 +176,9 @@ def rollout(
     from sanderling import jobs
     from sanderling.report.show import render_trajectory
 
-    overrides = {"policy": policy, "environment": env, "evaluation.split": split}
-    config = _config(tokens, {**overrides, "evaluation.tasks": n, "evaluation.seed": seed})
-    result = _run(jobs.evaluate_policy(config, greedy=False, samples=1, out=out))
+    flags = {"policy": policy, "environment": env, "evaluation.split": split, "evaluation.tasks": n}
+    config = _config(tokens, {**flags, "evaluation.seed": seed})
+    result = _run(jobs.evaluate_policy(config, jobs.Decoding.SAMPLED, out))
     console = Console()
     for group in result.groups:
         for member in group.members:
@@ -265,21 +273,28 @@ def show_task(task: str, *, env: str = "fix_python") -> None:
     print(f"--- editable: {', '.join(found.editable) or 'nothing'}\n--- {found.limits}")
 
 
-def _config(tokens: tuple[str, ...], flags: dict[str, Any]) -> Any:
-    from sanderling.config import load_config, parse_overrides
-
+def _config(tokens: tuple[str, ...], flags: dict[str, Any], stored: list[Path] | None = None) -> Config:
+    """Read a stored configuration, then files, then overrides, then the flags that were given (None: was not)."""
     first = next((i for i, token in enumerate(tokens) if token.startswith("--")), len(tokens))
-    return load_config([Path(token) for token in tokens[:first]], {**parse_overrides(tokens[first:]), **flags})
+    files = [*(stored or []), *map(Path, tokens[:first])]
+    given = {key: value for key, value in flags.items() if value is not None}
+    return load_config(files, {**parse_overrides(tokens[first:]), **given})
 
 
 def _run(job: Coroutine[Any, Any, Result]) -> Result:
-    """Run a job; the first SIGINT or SIGTERM cancels it in order, so that it can save and clean up."""
+    """Run a job. The first SIGINT or SIGTERM cancels it in order, so that it can save and clean up; a second one ends it."""
 
     async def guarded() -> Result:
         task = asyncio.ensure_future(job)
         loop = asyncio.get_running_loop()
+
+        def stop() -> None:
+            if task.cancelling():
+                os._exit(INTERRUPTED)
+            task.cancel()
+
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, task.cancel)
+            loop.add_signal_handler(number, stop)
         try:
             return await task
         finally:
@@ -297,8 +312,9 @@ def main() -> None:
     except CycloptsError:
         sys.exit(2)  # already printed
     except (asyncio.CancelledError, KeyboardInterrupt):
-        print("interrupted; a run continues with --run <folder> --resume", file=sys.stderr)
-        sys.exit(130)
+        hint = "; the run continues with --run <folder> --resume" if "train" in sys.argv[1:2] else ""
+        print(f"interrupted{hint}", file=sys.stderr)
+        sys.exit(INTERRUPTED)
     except BrokenPipeError:
         sys.exit(1)
     except (SanderlingError, BaseExceptionGroup) as error:

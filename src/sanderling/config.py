@@ -21,6 +21,8 @@ from sanderling.learn.config import OptimizerConfig
 from sanderling.loss.config import LossConfig
 from sanderling.rollout.config import LimitOverrides, RolloutConfig, SamplingConfig
 
+_GROUP_RELATIVE = ("grpo", "mean", "rloo", "grpo-verl", "grpo-trl")
+
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -31,8 +33,10 @@ class EngineConfig(_Section):
 
     name: str = Field("torch", description="torch, or an engine factory as module:name or path.py:name")
     max_batch: int = Field(64, ge=1, description="episodes that are decoded together")
-    dtype: Literal["auto", "float32", "bfloat16"] = Field("float32", description="of sampler and trainer alike")
-    attention: str = Field("sdpa", description="attention implementation of the model, as transformers names it")
+    dtype: Literal["float32", "bfloat16"] = Field(
+        "float32", description="of the sampler; the trainer keeps its weights in float32"
+    )
+    attention: Literal["sdpa", "eager"] = Field("sdpa", description="attention code of the model inside transformers")
     device: str = Field("cpu", description="torch device of sampler and trainer")
     threads: int = Field(0, ge=0, description="CPU threads of torch; 0: one per core")
 
@@ -100,11 +104,14 @@ class Config(_Section):
 
     @model_validator(mode="after")
     def _a_group_needs_siblings(self) -> Config:
-        group_relative = self.credit.estimator in ("grpo", "mean", "rloo", "grpo-verl", "grpo-trl")
-        if group_relative and self.rollout.group_size < 2:
+        if self.credit.estimator in _GROUP_RELATIVE and self.rollout.group_size < 2:
             raise ValueError(
                 f"credit.estimator = {self.credit.estimator!r} compares siblings, so rollout.group_size must be at least 2, "
                 f"got {self.rollout.group_size}: nothing would be learnt"
+            )
+        if self.credit.estimator in _GROUP_RELATIVE and self.sampling.temperature == 0:
+            raise ValueError(
+                "sampling.temperature = 0 makes all siblings the same, so nothing would be learnt; set it to 1.0"
             )
         return self
 
@@ -177,8 +184,9 @@ def _merge(into: dict[str, Any], new: Mapping[str, Any], source: str, origin: di
     for key, value in new.items():
         path = f"{prefix}{key}"
         origin[path] = source
-        # An estimator's settings belong to that estimator, so they are replaced as a whole.
-        if isinstance(value, Mapping) and isinstance(into.get(key), dict) and path != "credit.settings":
+        # An estimator's settings belong to that estimator, so a later file replaces them as a whole.
+        whole = path == "credit.settings" and not source.startswith("--")
+        if isinstance(value, Mapping) and isinstance(into.get(key), dict) and not whole:
             _merge(into[key], value, source, origin, f"{path}.")
         elif isinstance(value, Mapping):
             into[key] = {}

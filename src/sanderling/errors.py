@@ -13,6 +13,7 @@
     |   +-- WeightPushError    weights were pushed and the engine's fingerprint didn't follow
     |   +-- ModelError         a model folder can't be loaded
     +-- VerifierError          grading itself failed                                          (ungraded, retried)
+    +-- MeasurementError       not one episode could be graded, so there is no number to report
     +-- InvariantViolation     one of the ten invariants broke: names the trajectory and stops the step
     +-- LearnerError           an update of the weights can't be made; they are those before it
     +-- CheckpointError        a checkpoint is missing, incomplete or of another run
@@ -75,6 +76,10 @@ class ModelError(EngineError, ValueError):
 
 class VerifierError(SanderlingError):
     """Grading itself failed; says nothing about the work."""
+
+
+class MeasurementError(SanderlingError):
+    """Not one episode could be graded, so there is no number to report or to learn from."""
 
 
 class InvariantViolation(SanderlingError, AssertionError):

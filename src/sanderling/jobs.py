@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import math
 import platform
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -29,6 +31,13 @@ from sanderling.types import StepReport, Task
 
 TOLERANCE = {"float32": 1e-4, "bfloat16": 5e-2}
 """Largest |sampler - trainer| log-probability in nats, by dtype of the weights."""
+
+
+class Decoding(StrEnum):
+    """How an evaluation takes tokens."""
+
+    SAMPLED = "sampled"  # at temperature 1
+    GREEDY = "greedy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,13 +62,18 @@ class TrainResult:
         }
 
 
-def configuration_of(config: Config, run: Path | None, *, resume: bool) -> Config:
-    """Return the configuration that holds: the given one, or that of the run which is continued. Writes nothing.
+def check_settings(config: Config, run: Path | None, *, resume: bool) -> Config:
+    """Return the configuration, if the run folder admits it. Writes nothing.
 
     Raises:
         RunFolderError: the folder holds a run already, or there is none to resume.
-        ConfigError: the configuration of the run can't be read.
+        ConfigError: the run that is to be continued was started with other settings.
     """
+    if config.evaluation.split == config.split:
+        raise ConfigError(
+            f"split and evaluation.split are both {config.split!r}: the policy would be measured on tasks that it is trained "
+            "on; name another split for one of them"
+        )
     exists = run is not None and (run / "config.toml").is_file()
     if resume and not exists:
         raise RunFolderError(
@@ -67,7 +81,18 @@ def configuration_of(config: Config, run: Path | None, *, resume: bool) -> Confi
         )
     if exists and not resume:
         raise RunFolderError(f"{run} holds a run already; add --resume to continue it, or give another folder")
-    return load_config([run / "config.toml"]) if resume and run is not None else config
+    if resume and run is not None and (changed := changed_settings(load_config([run / "config.toml"]), config)):
+        raise ConfigError(
+            f"{run} was started with other settings: {', '.join(changed)}. A resumed run may change steps, checkpoint.*, "
+            "evaluation.every and evaluation.concurrency; anything else would make it another run: start a new one"
+        )
+    return config
+
+
+def changed_settings(stored: Config, given: Config) -> list[str]:
+    """Return the dotted names of settings that differ and that a resumed run may not change."""
+    old, new = _flat(_lasting(stored)), _flat(_lasting(given))
+    return sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
 
 
 def open_run(config: Config, run: Path | None, *, resume: bool) -> RunFolder:
@@ -86,7 +111,7 @@ def open_run(config: Config, run: Path | None, *, resume: bool) -> RunFolder:
     }
     if run is None:
         return RunFolder.create(Path("runs"), config.name, config.to_toml(), facts)
-    return RunFolder.at(run) if resume else RunFolder.at(run, config.to_toml(), facts)
+    return RunFolder.at(run, config.to_toml(), None if resume else facts)
 
 
 @dataclass(slots=True)
@@ -101,7 +126,6 @@ class _Training:
     stage: Stage
     tasks: list[Task]
     started: float = field(default_factory=time.monotonic)
-    totals: dict[str, int] = field(default_factory=dict)
     saved_step: int = -1
 
 
@@ -110,7 +134,7 @@ async def train(config: Config, run: Path | None, *, resume: bool, stream: TextI
 
     Cancellation (Ctrl-C) saves a checkpoint of the last finished step first.
     """
-    given, config = config, configuration_of(config, run, resume=resume)
+    check_settings(config, run, resume=resume)
     environment = load_environment(config.environment, config.verifier)
     policy = load_policy_folder(config.policy)
     tasks = choose_tasks(
@@ -124,8 +148,6 @@ async def train(config: Config, run: Path | None, *, resume: bool, stream: TextI
             open_run(config, run, resume=resume) as folder,
             Progress(stream, total_steps=config.steps, title=config.name, style=style) as progress,
         ):
-            if unused := unused_settings(given, config):
-                progress.note(f"settings of the run hold; not used now: {', '.join(unused)}")
             job = _Training(config, folder, progress, environment, policy, stage, tasks)
             try:
                 return await _train(job, stream_of_tasks, estimator)
@@ -134,12 +156,6 @@ async def train(config: Config, run: Path | None, *, resume: bool, stream: TextI
                     kind = "interrupted" if isinstance(error, KeyboardInterrupt | asyncio.CancelledError) else "failed"
                     folder.append_event(kind, error=f"{type(error).__name__}: {error}"[:2000])
                 raise
-
-
-def unused_settings(given: Config, used: Config) -> list[str]:
-    """Return the dotted names of settings that somebody gave (they aren't the default) and that don't hold."""
-    default, wanted, held = (_flat(config.model_dump(mode="json")) for config in (Config(), given, used))
-    return sorted(key for key, value in wanted.items() if value != held.get(key) and value != default.get(key))
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -160,13 +176,16 @@ async def _train(job: _Training, stream: TaskStream, estimator: Any) -> TrainRes
     settings = LearnerConfig(
         optimizer=config.optimizer, loss=config.loss, batch=config.batch, temperature=config.sampling.temperature
     )
-    learner = Learner(make_model(config, job.policy.folder), settings)
+    learner = Learner(make_model(config, job.policy.folder, dtype="float32"), settings)
+    _check_window(job, learner)
     done = await _restore(job, learner)
-    scheduler = Scheduler(stream, job.stage, config.rollout, position=done * config.rollout.groups_per_step)
+    per_step = config.rollout.groups_per_step
+    scheduler = Scheduler(stream, job.stage, config.rollout, position=done * per_step, end=config.steps * per_step)
     _announce(job)
     await _check_agreement(job, learner)
-    before = _recorded(job.folder, "before") if done else None
-    before = before or await _evaluate(job, "before", step=done)
+    before = _recorded(job.folder, "before", step=0) or await _evaluate(job, "before", step=done)
+    if done and _evaluation_is_due(config, done) and not _recorded(job.folder, _label(done), step=done):
+        await _evaluate(job, _label(done), step=done)
     parts = Parts(
         scheduler=scheduler,
         estimator=estimator,
@@ -175,32 +194,60 @@ async def _train(job: _Training, stream: TaskStream, estimator: Any) -> TrainRes
         folder=job.folder,
         seed=config.seed,
         shuffle_rewards=config.control == "shuffled_rewards",
-        tolerance=TOLERANCE.get(config.engine.dtype, TOLERANCE["float32"]),
+        tolerance=_tolerance(config),
     )
     finished = done
 
-    async def after_step(report: StepReport) -> Mapping[str, float]:
+    def commit(report: StepReport) -> None:
         nonlocal finished
         finished = report.step
-        for name, value in report.counts.items():
-            job.totals[name] = value if name == "running" else job.totals.get(name, 0) + value
-        job.progress.step(report)
         if report.step % config.checkpoint.every == 0 or report.step == config.steps:
             _save(job, learner, report.step)
-        every = config.evaluation.every
-        if every and report.step % every == 0 and report.step < config.steps:
-            return await _evaluation_metrics(job, report.step)
-        return {}
+
+    async def after_step(report: StepReport) -> None:
+        job.progress.step(report)
+        if _evaluation_is_due(config, report.step):
+            await _evaluate(job, _label(report.step), step=report.step)
+            job.progress.phase("training")
 
     job.progress.phase("training")
     try:
-        await run_steps(parts, Hooks(after_step=after_step), first=done + 1, last=config.steps)
+        await run_steps(parts, Hooks(commit=commit, after_step=after_step), first=done + 1, last=config.steps)
     except (KeyboardInterrupt, asyncio.CancelledError):
         if finished > job.saved_step:
             _save(job, learner, finished)
         raise
     after = await _evaluate(job, "after", step=config.steps)
-    return _finish(job, before, after)
+    return await asyncio.to_thread(_finish, job, before, after)
+
+
+def _evaluation_is_due(config: Config, step: int) -> bool:
+    every = config.evaluation.every
+    return every > 0 and step % every == 0 and step < config.steps
+
+
+def _label(step: int) -> str:
+    return f"step={step:06d}"
+
+
+def _tolerance(config: Config) -> float:
+    """Return the gap of log-probabilities that is let pass: what rounding explains, or anything where that was asked for."""
+    return math.inf if config.sampling.on_mismatch == "allow" else TOLERANCE[config.engine.dtype]
+
+
+def _check_window(job: _Training, learner: Any) -> None:
+    """Refuse contexts that are longer than the model can read.
+
+    Raises:
+        ConfigError: gives both numbers.
+    """
+    window = getattr(learner.model.config, "max_position_embeddings", None)
+    limit = job.tasks[0].limits.max_context_tokens
+    if window is not None and limit > window:
+        raise ConfigError(
+            f"max_context_tokens is {limit}, but the model of policy {job.policy.name} reads at most {window} tokens; set "
+            f"--limits.max_context_tokens={window} or take another policy"
+        )
 
 
 def _set_threads(config: Config) -> None:
@@ -223,7 +270,7 @@ async def _restore(job: _Training, learner: Any) -> int:
             job.folder.truncate_after(0)
         return 0
     state = load_checkpoint(found.folder, learner, _config_hash(job.config))
-    if state.step >= job.config.steps and _recorded(job.folder, "after"):
+    if state.step >= job.config.steps and _recorded(job.folder, "after", step=job.config.steps):
         raise CheckpointError(f"{job.folder.path} is finished: {state.step} of {job.config.steps} steps are done")
     job.folder.truncate_after(state.step)
     await push(job.stage.engine, learner.weights(), learner.policy_version)
@@ -246,9 +293,14 @@ def _save(job: _Training, learner: Any, step: int) -> None:
 
 
 def _config_hash(config: Config) -> str:
-    """Return a digest of the settings that decide what is learnt; a resumed run may change the others."""
-    kept = config.model_dump(mode="json", exclude={"name", "steps", "evaluation", "checkpoint"})
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:16]
+    """Return a digest of the settings that a resumed run may not change."""
+    return hashlib.sha256(json.dumps(_lasting(config), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _lasting(config: Config) -> dict[str, Any]:
+    """Return the settings that decide what is learnt and what is measured."""
+    changeable = {"name": True, "steps": True, "checkpoint": True, "evaluation": {"every", "concurrency"}}
+    return config.model_dump(mode="json", exclude=changeable)
 
 
 def _announce(job: _Training) -> None:
@@ -281,7 +333,7 @@ async def _check_agreement(job: _Training, learner: Any) -> None:
         job.stage,
         learner,
         job.tasks[:4],
-        tolerance=TOLERANCE.get(job.config.engine.dtype, TOLERANCE["float32"]),
+        tolerance=TOLERANCE[job.config.engine.dtype],
         on_mismatch=OnMismatch(job.config.sampling.on_mismatch),
     )
     job.folder.append_event("agreement", verdict=found.verdict.value, max_abs=found.max_abs, tokens=found.n)
@@ -305,18 +357,6 @@ async def _evaluate(job: _Training, label: str, *, step: int) -> Mapping[str, fl
     return record
 
 
-async def _evaluation_metrics(job: _Training, step: int) -> dict[str, float]:
-    began = time.monotonic()
-    record = await _evaluate(job, f"step={step:06d}", step=step)
-    return {
-        "eval_solve_rate": float(record["solve_rate"]),
-        "eval_solve_rate_low": float(record["low"]),
-        "eval_solve_rate_high": float(record["high"]),
-        "eval_tasks": float(record["n"]),
-        "eval_seconds": time.monotonic() - began,
-    }
-
-
 def _draw(settings: EvaluationConfig) -> Draw:
     return Draw(samples=settings.samples, seed=settings.seed, concurrency=settings.concurrency)
 
@@ -325,17 +365,17 @@ def _keep(job: _Training, evaluation: Evaluation, label: str, step: int) -> dict
     tasks = {task.id: task for task in job.tasks}
     job.folder.write_evaluation(label, evaluation.groups, step=step, tasks=tasks)
     record = evaluation.as_json()
-    job.folder.append_event("evaluation", label=label, step=step, ungraded=evaluation.ungraded, **record)
+    job.folder.append_event("evaluation", label=label, step=step, retried=evaluation.retried, **record)
     low, high = evaluation.interval
     job.progress.evaluation(label, solved=evaluation.solved, tasks=evaluation.n, low=low, high=high)
     return record
 
 
-def _recorded(folder: RunFolder, label: str) -> dict[str, float | int] | None:
-    """Return the newest record of an evaluation of this run, or None."""
+def _recorded(folder: RunFolder, label: str, *, step: int) -> dict[str, float | int] | None:
+    """Return the newest record of an evaluation of this run taken after `step`, or None."""
     for event in reversed(folder.reader().events()):
-        if event.get("kind") == "evaluation" and event.get("label") == label:
-            return {key: event[key] for key in ("solve_rate", "n", "low", "high")}
+        if (event.get("kind"), event.get("label"), event.get("step")) == ("evaluation", label, step):
+            return {key: event[key] for key in ("solve_rate", "n", "low", "high", "ungraded")}
     return None
 
 
@@ -348,7 +388,7 @@ def _finish(job: _Training, before: Mapping[str, Any], after: Mapping[str, Any])
         steps=job.config.steps,
         eval_before=before,
         eval_after=after,
-        counts=job.totals,
+        counts=_totals(job.folder),
     )
     job.folder.append_event("finished", **result.as_json())
     report = write_report(job.folder.reader())
@@ -356,24 +396,35 @@ def _finish(job: _Training, before: Mapping[str, Any], after: Mapping[str, Any])
     return result
 
 
-async def evaluate_policy(config: Config, *, greedy: bool, samples: int, out: Path | None) -> Evaluation:
+def _totals(folder: RunFolder) -> dict[str, int]:
+    """Return the counts of all steps of the run together; `running` is a level: the last one."""
+    totals: dict[str, int] = {}
+    for report in folder.reader().reports():
+        for name, value in report.counts.items():
+            totals[name] = value if name == "running" else totals.get(name, 0) + value
+    return totals
+
+
+async def evaluate_policy(config: Config, decoding: Decoding, out: Path | None) -> Evaluation:
     """Evaluate a policy as it is. `config.evaluation` says on what; with `out` the episodes are stored there.
 
     Raises:
-        ConfigError, ModelError, SandboxUnavailable: nothing was started.
+        ConfigError, ModelError, SandboxUnavailable, RunFolderError: nothing was started.
+        MeasurementError: not one episode could be graded.
     """
+    settings = config.evaluation
+    if decoding is Decoding.GREEDY and settings.samples > 1:
+        raise ConfigError(f"samples = {settings.samples} with greedy decoding: all would be the same; ask for one")
+    if out is not None and (out / "config.toml").exists():
+        raise RunFolderError(f"{out} holds a run already; give a new folder for the episodes of this evaluation")
     environment = load_environment(config.environment, config.verifier)
     policy = load_policy_folder(config.policy)
-    settings = config.evaluation
     tasks = choose_tasks(environment, settings.split, settings.tasks, settings.seed, config.limits)
-    if greedy and samples > 1:
-        raise ConfigError(f"samples = {samples} with greedy decoding: every sample would be the same; ask for one")
     _set_threads(config)
-    draw = replace(_draw(settings), samples=samples, temperature=0.0 if greedy else 1.0)
-    async with open_stage(config, environment, policy, config.rollout) as stage:
-        result = await evaluate("greedy" if greedy else "sampled", tasks, stage, config.rollout, draw=draw)
-    if out is not None:
-        facts = {"environment": config.environment, "verifier": config.verifier or "of the environment"}
-        with RunFolder.at(out, config.to_toml(), facts) as folder:
+    draw = _draw(settings) if decoding is Decoding.SAMPLED else replace(_draw(settings), temperature=0.0)
+    with RunFolder.at(out, config.to_toml(), {}) if out is not None else nullcontext() as folder:
+        async with open_stage(config, environment, policy, config.rollout) as stage:
+            result = await evaluate(decoding.value, tasks, stage, config.rollout, draw=draw)
+        if folder is not None:
             folder.write_evaluation(result.label, result.groups, step=0, tasks={task.id: task for task in tasks})
     return result

@@ -37,7 +37,7 @@ class Limits:
     command_s: float = 10.0
     command_cpu_s: float = 10.0
     model_call_s: float = 120.0
-    episode_s: float = 1200.0
+    episode_s: float = 1200.0  # in the episode's own tools; waiting for the engine or a sandbox is not charged
     grading_s: float = 300.0
     output_bytes: int = 65_536  # kept per stream and command: head and tail
     disk_mb: int = 64
@@ -64,7 +64,9 @@ class Task:
     setup: tuple[tuple[str, ...], ...] = ()  # commands run once in the sandbox before the first turn
     editable: tuple[str, ...] = ()  # paths (fnmatch patterns) that may change in a submission; others are refused
     limits: Limits = field(default_factory=Limits)
-    metadata: Mapping[str, str] = field(default_factory=dict)  # for reports: family, topic, split; never read by the loop
+    metadata: Mapping[str, str] = field(
+        default_factory=dict
+    )  # for reports: family, topic, split; never read by the loop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,9 +135,7 @@ class StopReason(StrEnum):
         return self in (StopReason.GAVE_UP, StopReason.FORMAT_ERROR, StopReason.SANDBOX_BROKEN)
 
 
-_TRUNCATED = frozenset(
-    {StopReason.MAX_TURNS, StopReason.MAX_TOKENS, StopReason.MAX_ACTION_TOKENS, StopReason.TIMEOUT}
-)
+_TRUNCATED = frozenset({StopReason.MAX_TURNS, StopReason.MAX_TOKENS, StopReason.MAX_ACTION_TOKENS, StopReason.TIMEOUT})
 _INFRASTRUCTURE = frozenset(
     {StopReason.SANDBOX_LOST, StopReason.ENGINE_ERROR, StopReason.VERIFIER_ERROR, StopReason.CANCELLED}
 )

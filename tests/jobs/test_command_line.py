@@ -141,12 +141,11 @@ def test_ctrl_c_leaves_a_run_that_resumes(tiny_policy, tmp_path):
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert out == ""
-    assert err.strip().endswith("interrupted; a run continues with --run <folder> --resume")
+    assert err.strip().endswith("interrupted; the run continues with --run <folder> --resume")
     assert "Traceback" not in err
     done = len(RunReader(run).reports())
-    text = (run / "config.toml").read_text()
-    (run / "config.toml").write_text(text.replace("steps = 400", f"steps = {done + 2}"))
-    resumed = subprocess.run([*arguments, "--resume"], capture_output=True, text=True, timeout=120, check=False)
+    resume = [*arguments[:4], f"--steps={done + 2}", "--run", str(run), "--resume", "--json"]
+    resumed = subprocess.run(resume, capture_output=True, text=True, timeout=120, check=False)
     assert resumed.returncode == 0, resumed.stderr
     assert [report.step for report in RunReader(run).reports()] == list(range(1, done + 3))
 
@@ -168,9 +167,8 @@ def test_a_full_disk_is_one_clear_error_and_the_run_resumes(tiny_policy, tmp_pat
         assert "space" in failed.stderr or "MiB free" in failed.stderr
         done = max(int(p.name) for p in (run / "checkpoints").glob("[0-9]*"))
         subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
-        text = (run / "config.toml").read_text()
-        (run / "config.toml").write_text(text.replace("steps = 400", f"steps = {done + 2}"))
-        resumed = subprocess.run([*arguments, "--resume"], capture_output=True, text=True, timeout=120, check=False)
+        resume = [*arguments[:4], f"--steps={done + 2}", "--run", str(run), "--resume", "--json"]
+        resumed = subprocess.run(resume, capture_output=True, text=True, timeout=120, check=False)
         assert resumed.returncode == 0, resumed.stderr
         assert [report.step for report in RunReader(run).reports()] == list(range(1, done + 3))
     finally:

@@ -9,8 +9,7 @@ import pytest
 from letter_runs import run_training
 
 from sanderling import jobs
-from sanderling.config import load_config
-from sanderling.errors import PluginError, SandboxUnavailable
+from sanderling.errors import ConfigError, PluginError, SandboxUnavailable
 from sanderling.report.terminal import ProgressStyle
 from sanderling.store.reader import RunReader
 
@@ -19,24 +18,20 @@ def _losses(run) -> list[dict]:
     return [dict(report.metrics) for report in RunReader(run).reports()]
 
 
-def test_a_resumed_run_needs_nothing_but_its_folder(letters, tmp_path):
-    """Environment, policy, seed and estimator come from the run, and what was given in vain is said."""
+def test_a_resumed_run_may_go_further_and_nothing_else_may_change(letters, tmp_path):
     run_training(letters(steps=4, seed=3), tmp_path / "whole")
     run_training(letters(steps=2, seed=3), tmp_path / "cut")
-    config = tmp_path / "cut" / "config.toml"
-    config.write_text(config.read_text().replace("steps = 2", "steps = 4"))
-    stream = io.StringIO()
-    given = load_config([], {"seed": 9, "credit.estimator": "rloo"})
-    asyncio.run(jobs.train(given, tmp_path / "cut", resume=True, stream=stream, style=ProgressStyle.PLAIN))
+    with pytest.raises(ConfigError, match=r"other settings: credit\.estimator, seed\."):
+        run_training(letters(steps=4, seed=9, credit__estimator="rloo"), tmp_path / "cut", resume=True)
+    run_training(letters(steps=4, seed=3, evaluation__every=3), tmp_path / "cut", resume=True)
     assert _losses(tmp_path / "cut") == _losses(tmp_path / "whole")
-    assert "settings of the run hold; not used now: credit.estimator, seed\n" in stream.getvalue()
+    assert "steps = 4" in (tmp_path / "cut" / "config.toml").read_text()
 
 
-def test_the_same_settings_again_are_no_news(letters, tmp_path):
-    config = letters(steps=2, seed=3)
-    assert jobs.unused_settings(config, config) == []
-    assert jobs.unused_settings(load_config(), config) == []
-    assert jobs.unused_settings(letters(steps=2, seed=4), config) == ["seed"]
+def test_a_policy_is_not_measured_on_what_it_is_trained_on(letters, tmp_path):
+    with pytest.raises(ConfigError, match="are both 'train'"):
+        run_training(letters(evaluation__split="train"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 class Unusable:

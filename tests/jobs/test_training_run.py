@@ -3,13 +3,16 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import threading
+import time
 
 import numpy as np
 import pytest
 from letter_runs import run_training
 
 from sanderling import jobs
-from sanderling.errors import CheckpointError, RunFolderError
+from sanderling.errors import CheckpointError, MeasurementError, RunFolderError, VerifierError
+from sanderling.learn.learner import Learner
 from sanderling.learn.loop import deal_out_rewards
 from sanderling.report.terminal import ProgressStyle
 from sanderling.store.reader import RunReader
@@ -83,6 +86,51 @@ def test_an_interrupted_run_resumes_to_the_same_end(letters, tmp_path):
     assert result.eval_before == whole["eval_before"]
 
 
+def test_cancelled_inside_an_update_the_step_is_finished_first(letters, tmp_path):
+    """Weights, report and checkpoint of a step come together: no update is applied twice after a resume."""
+    run_training(letters(), tmp_path / "whole")
+
+    async def interrupted() -> None:
+        update, entered = Learner.step, threading.Event()
+
+        def slow(self, rows):
+            report = update(self, rows)
+            if self.policy_version >= 3:
+                entered.set()
+                time.sleep(0.3)
+            return report
+
+        Learner.step = slow
+        try:
+            job = jobs.train(letters(), tmp_path / "cut", resume=False, stream=io.StringIO(), style=ProgressStyle.PLAIN)
+            training = asyncio.ensure_future(job)
+            while not entered.is_set():
+                await asyncio.sleep(0.005)
+            training.cancel()
+            await training
+        finally:
+            Learner.step = update
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(interrupted())
+    run_training(letters(), tmp_path / "cut", resume=True)
+    assert _numbers(tmp_path / "cut") == _numbers(tmp_path / "whole")
+    assert _tokens(tmp_path / "cut", 8) == _tokens(tmp_path / "whole", 8)
+
+
+def test_where_nothing_can_be_graded_the_run_ends_with_the_cause(letters, tmp_path):
+    with pytest.raises(MeasurementError, match="none of 16 episodes could be graded; most often: broken grader"):
+        run_training(letters(verifier=f"{__file__}:BrokenVerifier"), tmp_path / "run")
+
+
+class BrokenVerifier:
+    async def grade(self, task, submission, backend, seed):
+        raise VerifierError("broken grader")
+
+    async def control(self, task, backend, seed):
+        raise VerifierError("broken grader")
+
+
 def test_a_lost_tail_is_done_again(letters, tmp_path):
     """Killed after step 5 with the last checkpoint at 3: steps 4 and 5 are run again, the old ones move aside."""
     run_training(letters(), tmp_path / "whole")
@@ -90,8 +138,6 @@ def test_a_lost_tail_is_done_again(letters, tmp_path):
     run = tmp_path / "cut"
     checkpoint = run / "checkpoints" / "000005" / "model.safetensors"
     checkpoint.write_bytes(checkpoint.read_bytes()[:-7])
-    text = (run / "config.toml").read_text()
-    (run / "config.toml").write_text(text.replace("steps = 5", "steps = 8"))
     run_training(letters(), run, resume=True)
     assert _numbers(run) == _numbers(tmp_path / "whole")
     aside = [path.name for path in (run / "aside").rglob("step=*")]
@@ -123,8 +169,9 @@ def test_a_finished_run_and_a_foreign_folder_are_refused(letters, tmp_path):
 
 def test_evaluations_while_training_are_points_of_the_curve(letters, tmp_path):
     run_training(letters(steps=6, evaluation__every=2), tmp_path / "run")
-    reports = RunReader(tmp_path / "run").reports()
-    assert [r.step for r in reports if "eval_solve_rate" in r.metrics] == [2, 4]
+    reader = RunReader(tmp_path / "run")
+    assert [label for label in reader.evaluations() if label.startswith("step")] == ["step=000002", "step=000004"]
+    assert [r.step for r in reader.reports()] == [1, 2, 3, 4, 5, 6]
 
 
 def test_dealing_out_keeps_the_rewards_of_each_group(letters, tmp_path):
@@ -138,4 +185,4 @@ def test_dealing_out_keeps_the_rewards_of_each_group(letters, tmp_path):
 def test_the_result_is_one_json_object(letters, tmp_path):
     record = json.loads(json.dumps(run_training(letters(steps=1), tmp_path / "run").as_json()))
     assert set(record) == {"run", "wall_s", "steps", "eval_before", "eval_after", "counts"}
-    assert set(record["eval_before"]) == {"solve_rate", "n", "low", "high"}
+    assert set(record["eval_before"]) == {"solve_rate", "n", "low", "high", "ungraded"}

@@ -10,7 +10,7 @@ from stages import TOKENIZER, run_group, stage, text_engine
 from sanderling.batch.rows import assign_credit, training_rows
 from sanderling.credit.grpo import Grpo
 from sanderling.errors import InvariantViolation
-from sanderling.rollout.checks import check_contexts, check_paid
+from sanderling.rollout.checks import check_contexts, check_paid, context_digest
 from sanderling.rollout.config import RolloutConfig
 from sanderling.testing.engines import Fault, Scripted, ScriptedEngine
 from sanderling.testing.environments import FIX, RuleVerifier, calc_commands, calc_environment
@@ -140,6 +140,35 @@ def test_a_hung_model_call_is_our_failure():
     assert "0.05 s" in group.members[0].trajectory.detail
 
 
+def test_waiting_for_us_is_never_the_policys_timeout():
+    """The engine hangs longer than the episode may take: our failure, not a timeout with reward 0."""
+    engine = text_engine(lambda context: "test")
+    engine.faults.add(Fault.NEVER_ANSWERS)
+    environment = calc_environment(limits=Limits(model_call_s=0.1, episode_s=0.01))
+    member = run_group(stage(engine, environment), RolloutConfig(retries=0))[0].members[0]
+    assert member.trajectory.stop is StopReason.ENGINE_ERROR
+    assert member.disposition.membership is Membership.EXCLUDED
+
+
+def test_a_prompt_that_leaves_no_room_is_an_error_of_the_task():
+    environment = calc_environment(limits=Limits(max_context_tokens=10))
+    with pytest.raises(ExceptionGroup) as caught:
+        run_group(stage(text_engine(fixer), environment), RolloutConfig())
+    assert "max_context_tokens is 10" in str(caught.value.exceptions[0])
+
+
+class _UntidyVerifier(RuleVerifier):
+    async def grade(self, task, submission, backend, seed):
+        return {}["verdict"]
+
+
+def test_a_verifier_that_raises_anything_is_our_failure():
+    environment = calc_environment(verifier=_UntidyVerifier())
+    member = run_group(stage(text_engine(fixer), environment), RolloutConfig(retries=0))[0].members[0]
+    assert member.trajectory.stop is StopReason.VERIFIER_ERROR
+    assert "KeyError" in member.verdict.cause
+
+
 def test_a_lost_sandbox_is_retried_under_a_new_attempt():
     backend = MemoryBackend(commands=calc_commands, faults=Faults(exec_lost=1))
     group, ledger, dropped = run_group(stage(text_engine(fixer), backend=backend), RolloutConfig(retries=2))
@@ -202,20 +231,30 @@ def test_cancellation_destroys_the_sandbox():
 def test_check_contexts_names_the_trajectory_and_the_turn():
     trajectory = run_group(stage(text_engine(fixer)), RolloutConfig())[0].members[0].trajectory
     with pytest.raises(InvariantViolation, match=r"invariant 2, trajectory g/0\.0, turn 0"):
-        check_contexts(trajectory, [1, 2, 3])
+        check_contexts(trajectory, [b"", b"", b""])
     action = replace(trajectory.turns[0].action, policy_versions=np.zeros(1, dtype=np.int32))
     bad = replace(trajectory, turns=(replace(trajectory.turns[0], action=action),))
     with pytest.raises(InvariantViolation, match="invariant 1"):
-        check_contexts(bad, [len(trajectory.prompt_ids)])
+        check_contexts(bad, [context_digest(trajectory.prompt_ids)])
 
 
 @pytest.mark.parametrize(
-    "change", [{"executed": 0}, {"passed": 0}, {"canary_failed": False}, {"processes_gone": False}, {"required": 0}]
+    "change",
+    [
+        {"executed": 0},
+        {"passed": 0},
+        {"canary_failed": False},
+        {"processes_gone": False},
+        {"required": 0},
+        {"channel": ""},
+    ],
 )
 def test_nothing_is_paid_on_incomplete_evidence(change):
     member = run_group(stage(text_engine(fixer)), RolloutConfig())[0].members[0]
     check_paid(member.trajectory, member.verdict)
     with pytest.raises(InvariantViolation, match="invariant 8"):
         check_paid(member.trajectory, replace(member.verdict, evidence=replace(member.verdict.evidence, **change)))
+    with pytest.raises(InvariantViolation, match="reward nan"):
+        check_paid(member.trajectory, replace(member.verdict, reward=float("nan")))
     with pytest.raises(InvariantViolation, match="without evidence"):
         check_paid(member.trajectory, Graded(reward=1.0))

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stages import TOKENIZER, stage, text_engine
 
-from sanderling.errors import ConfigError, InvariantViolation
+from sanderling.errors import ConfigError, EngineError, InvariantViolation
 from sanderling.rollout.config import LimitOverrides, RolloutConfig
 from sanderling.rollout.ledger import Ledger
 from sanderling.rollout.lockstep import LockstepEngine
@@ -162,9 +162,49 @@ def test_an_engine_failure_in_a_round_reaches_every_episode_of_it():
     inner.faults.add(Fault.RAISES)
     parts = stage(LockstepEngine(inner))
     tasks = [parts.environment.tasks.get("calc/train/0")]
-    groups, ledger = asyncio.run(run_evaluation(tasks, 3, parts, RolloutConfig(retries=1), seed=0, concurrency=6))
+    groups, dropped = asyncio.run(run_evaluation(tasks, 3, parts, RolloutConfig(retries=1), seed=0, concurrency=6))
     assert [m.trajectory.stop for m in groups[0].members] == [StopReason.ENGINE_ERROR] * 3
-    assert ledger.snapshot() == {"submitted": 6, "graded": 0, "ungraded": 6, "running": 0, "retried": 3}
+    assert len(dropped) == 3
+
+
+class _PickyEngine(ScriptedEngine):
+    """Can't take the contexts of one session, as an engine can't take one that is longer than its window."""
+
+    async def generate(self, request):
+        if request.session.startswith("eval-00001/"):
+            raise EngineError("context longer than the window")
+        return await super().generate(request)
+
+
+def test_one_request_that_fails_costs_nobody_else_the_round():
+    parts = stage(LockstepEngine(_PickyEngine(policy=fixer, tokenizer=TOKENIZER, end_token="<|end|>")))
+    tasks = [parts.environment.tasks.get(name) for name in parts.environment.tasks.ids("train")[:2]]
+    groups, _ = asyncio.run(run_evaluation(tasks, 2, parts, RolloutConfig(retries=0), seed=0, concurrency=6))
+    stops = [[member.trajectory.stop for member in group.members] for group in groups]
+    assert stops == [[StopReason.SUBMITTED] * 2, [StopReason.ENGINE_ERROR] * 2]
+
+
+def test_a_round_that_never_ends_is_cut_by_the_limit_of_the_model_call():
+    inner = text_engine(fixer)
+    inner.faults.add(Fault.NEVER_ANSWERS)
+    parts = stage(LockstepEngine(inner), calc_environment(limits=Limits(model_call_s=0.05)))
+    tasks = [parts.environment.tasks.get("calc/train/0")]
+    groups, _ = asyncio.run(run_evaluation(tasks, 2, parts, RolloutConfig(retries=0), seed=0, concurrency=6))
+    assert [m.trajectory.stop for m in groups[0].members] == [StopReason.ENGINE_ERROR] * 2
+
+
+def test_no_group_is_started_that_can_not_be_trained():
+    config = RolloutConfig(groups_per_step=2, group_size=1, max_staleness=3)
+
+    async def run() -> int:
+        running = scheduler(config)
+        running.end = 6
+        for step in range(1, 4):
+            await running.next_groups()
+            running.advance(step)
+        return running.ledger.submitted
+
+    assert asyncio.run(run()) == 6
 
 
 def test_lockstep_with_staleness_is_refused():

@@ -23,9 +23,9 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
+from sanderling.engine.torch_model import no_progress_bars
 from sanderling.errors import CheckpointError
 from sanderling.learn.learner import Learner
-from sanderling.engine.torch_model import no_progress_bars
 from sanderling.types import JsonValue
 
 FORMAT = 1

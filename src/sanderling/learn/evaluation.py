@@ -9,7 +9,7 @@ from random import Random
 from sanderling.engine.protocol import SamplingParams
 from sanderling.environment import Environment
 from sanderling.errors import ConfigError
-from sanderling.learn.measure import solve_counts
+from sanderling.learn.measure import require_graded, solve_counts, with_dropped
 from sanderling.rollout.config import LimitOverrides, RolloutConfig
 from sanderling.rollout.episode import Stage
 from sanderling.rollout.scheduler import run_evaluation, with_limits
@@ -20,17 +20,22 @@ from sanderling.types import Group, Task
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """The outcome of one evaluation. `n` counts graded episodes; those lost through our fault are in `ungraded`."""
+    """The outcome of one evaluation.
+
+    `n` counts graded episodes and is at least 1; `ungraded` those lost through our fault after all retries, `retried` the
+    attempts that a retry made good (stored with their group).
+    """
 
     label: str
     solved: int
     n: int
     ungraded: int
+    retried: int
     groups: tuple[Group, ...]
 
     @property
     def solve_rate(self) -> float:
-        return self.solved / self.n if self.n else 0.0
+        return self.solved / self.n
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -45,7 +50,7 @@ class Evaluation:
 
     def as_json(self) -> dict[str, float | int]:
         low, high = self.interval
-        return {"solve_rate": self.solve_rate, "n": self.n, "low": low, "high": high}
+        return {"solve_rate": self.solve_rate, "n": self.n, "low": low, "high": high, "ungraded": self.ungraded}
 
 
 def choose_tasks(environment: Environment, split: str, count: int, seed: int, overrides: LimitOverrides) -> list[Task]:
@@ -64,14 +69,20 @@ def choose_tasks(environment: Environment, split: str, count: int, seed: int, ov
 
 
 async def evaluate(label: str, tasks: Sequence[Task], stage: Stage, config: RolloutConfig, *, draw: Draw) -> Evaluation:
-    """Run the tasks and count. Nothing is trained; the engine's weights stay as they are."""
+    """Run the tasks and count. Nothing is trained; the engine's weights stay as they are.
+
+    Raises:
+        MeasurementError: not one episode could be graded.
+    """
     sampling = SamplingParams(temperature=draw.temperature, top_p=draw.top_p)
-    groups, _ = await run_evaluation(
+    groups, dropped = await run_evaluation(
         tasks, draw.samples, replace(stage, sampling=sampling), config, seed=draw.seed, concurrency=draw.concurrency
     )
+    require_graded(groups, f"evaluation {label!r}")
     solved, n = solve_counts(groups)
     everyone = sum(len(group.members) for group in groups)
-    return Evaluation(label=label, solved=solved, n=n, ungraded=everyone - n, groups=tuple(groups))
+    stored = tuple(with_dropped(groups, dropped))
+    return Evaluation(label=label, solved=solved, n=n, ungraded=everyone - n, retried=len(dropped), groups=stored)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from sanderling.batch.checks import check_cut
 from sanderling.batch.micro import MicroBatch, has_trained_tokens, is_live, micro_batches
 from sanderling.errors import CheckpointError, LearnerError
 from sanderling.learn.config import LearnerConfig, OptimizerConfig
@@ -129,7 +130,9 @@ class Learner:
         settings = self.config.optimizer
         self._optimizer.zero_grad(set_to_none=True)
         try:
-            for micro in micro_batches(rows, self.config.batch.micro_batch_tokens):
+            micros = micro_batches(rows, self.config.batch.micro_batch_tokens)
+            check_cut(rows, micros)
+            for micro in micros:
                 self._accumulate(micro, self._columns(micro, rows, old, scale), tally)
             norm = nn.utils.clip_grad_norm_(self._parameters, settings.max_grad_norm or float("inf"))
             if not torch.isfinite(norm):

@@ -21,7 +21,7 @@ from sanderling.engine.weights import push
 from sanderling.errors import InvariantViolation
 from sanderling.learn.agreement import Gap, measure_gap
 from sanderling.learn.learner import Learner
-from sanderling.learn.measure import disposition_counts, episode_metrics, row_metrics
+from sanderling.learn.measure import disposition_counts, episode_metrics, require_graded, row_metrics, with_dropped
 from sanderling.rollout.scheduler import Scheduler
 from sanderling.rollout.seeds import derive
 from sanderling.store.run_folder import RunFolder
@@ -39,16 +39,15 @@ class Parts:
     folder: RunFolder
     seed: int
     shuffle_rewards: bool  # negative control: see `deal_out_rewards`
-    tolerance: float  # largest |sampler - trainer| log-probability under the same weights
+    tolerance: float  # largest |sampler - trainer| log-probability under the same weights; inf: only measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hooks:
-    """What happens around a step: evaluation and checkpoint are the caller's to time, progress is the caller's to show."""
+    """What happens after a step. The caller times checkpoints and evaluations and shows progress."""
 
-    after_step: Callable[
-        [StepReport], Awaitable[Mapping[str, float]]
-    ]  # returns metrics to add, such as an evaluation's
+    commit: Callable[[StepReport], None]  # save; runs in a thread and belongs to the step: it is not cancelled
+    after_step: Callable[[StepReport], Awaitable[None]]  # evaluate; may be cancelled
 
 
 @dataclass(slots=True)
@@ -71,50 +70,86 @@ class _Clock:
 async def train(parts: Parts, hooks: Hooks, *, first: int, last: int) -> None:
     """Run optimiser steps `first` to `last`, both included.
 
+    Cancelled while episodes run, the step is given up; cancelled later, it is finished first: update, push, report and
+    checkpoint of a step come together or not at all.
+
     Raises:
-        InvariantViolation: the step was stopped; nothing of it was trained.
+        InvariantViolation: the step was stopped; nothing of it was trained. Its rollouts are on disk.
+        MeasurementError: not one episode of the step could be graded.
         EngineError, LearnerError, RunFolderError: as the parts say.
     """
+    accounts = parts.scheduler.ledger.snapshot()
     try:
         for step in range(first, last + 1):
-            await _step(parts, hooks, step)
+            clock = _Clock()
+            groups, dropped = await parts.scheduler.next_groups()
+            clock.lap("rollout_s")
+            work = asyncio.ensure_future(_learn(parts, hooks, _Batch(step, groups, dropped, clock, accounts)))
+            try:
+                report, accounts = await asyncio.shield(work)
+            except asyncio.CancelledError:
+                await work
+                raise
+            await hooks.after_step(report)
     finally:
         await parts.scheduler.close()
 
 
-async def _step(parts: Parts, hooks: Hooks, step: int) -> None:
-    clock = _Clock()
-    before = parts.scheduler.ledger.snapshot()
-    groups, dropped = await parts.scheduler.next_groups()
-    clock.lap("rollout_s")
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """The episodes of one step, and the accounts at the end of the step before."""
+
+    step: int
+    groups: list[Group]
+    dropped: list[Member]
+    clock: _Clock
+    accounts: Mapping[str, int]
+
+
+async def _learn(parts: Parts, hooks: Hooks, batch: _Batch) -> tuple[StepReport, dict[str, int]]:
+    """Train on the episodes of a step; return its report and the accounts at its end."""
+    clock, learner = batch.clock, parts.learner
+    groups = batch.groups
     if parts.shuffle_rewards:
-        groups = deal_out_rewards(groups, derive(parts.seed, "shuffle", step))
-    credit = assign_credit(groups, parts.estimator)
-    rows = training_rows(groups, credit, parts.learner.config.batch)
-    check_step(parts, groups, credit, rows)
-    parts.folder.write_rollouts(step, _with_dropped(groups, dropped), tasks=_tasks(parts, groups), advantages=credit)
+        groups = deal_out_rewards(groups, derive(parts.seed, "shuffle", batch.step))
+    rows = _rows(parts, groups, batch)
     clock.lap("store_s")
-    metrics = episode_metrics(groups, dropped) | row_metrics(rows, groups, parts.learner.policy_version)
-    gap = await asyncio.to_thread(measure_gap, parts.learner, rows, parts.tolerance)
-    learned = await asyncio.to_thread(parts.learner.step, rows)
+    metrics = episode_metrics(groups, batch.dropped) | row_metrics(rows, groups, learner.policy_version)
+    gap = await asyncio.to_thread(measure_gap, learner, rows, parts.tolerance)
+    learned = await asyncio.to_thread(learner.step, rows)
     clock.lap("train_s")
-    if learned.metrics["updates"]:
-        await push(parts.engine, parts.learner.weights(), parts.learner.policy_version)
-    parts.scheduler.advance(step)
-    clock.lap("push_s")
     trained = dict(learned.metrics)
     updates = int(trained.pop("updates"))
+    if updates:
+        await push(parts.engine, learner.weights(), learner.policy_version)
+    parts.scheduler.advance(batch.step)
+    clock.lap("push_s")
+    accounts = parts.scheduler.ledger.snapshot()
     report = StepReport(
-        step=step,
-        policy_version=parts.learner.policy_version,
+        step=batch.step,
+        policy_version=learner.policy_version,
         metrics={**metrics, **_gap_metrics(gap), **trained},
         timing=clock.report() | _episode_timing(groups),
-        counts=_counts(before, parts.scheduler.ledger.snapshot())
-        | disposition_counts(groups, rows)
-        | {"updates": updates},
+        counts=_counts(batch.accounts, accounts) | disposition_counts(groups, rows) | {"updates": updates},
     )
-    extra = await hooks.after_step(report)
-    parts.folder.append_metrics(replace(report, metrics={**report.metrics, **extra}))
+    parts.folder.append_metrics(report)
+    await asyncio.to_thread(hooks.commit, report)
+    return report, accounts
+
+
+def _rows(parts: Parts, groups: Sequence[Group], batch: _Batch) -> list[TrainingRow]:
+    """Give credit, make rows and check both; the rollouts are on disk whatever comes of it."""
+    stored, tasks = with_dropped(groups, batch.dropped), _tasks(parts, groups)
+    try:
+        require_graded(groups, f"step {batch.step}")
+        credit = assign_credit(groups, parts.estimator)
+        rows = training_rows(groups, credit, parts.learner.config.batch)
+        check_step(parts, groups, credit, rows)
+    except Exception:
+        parts.folder.write_rollouts(batch.step, stored, tasks=tasks)
+        raise
+    parts.folder.write_rollouts(batch.step, stored, tasks=tasks, advantages=credit)
+    return rows
 
 
 def deal_out_rewards(groups: Sequence[Group], seed: int) -> list[Group]:
@@ -173,21 +208,6 @@ def check_staleness(rows: Sequence[TrainingRow], version: int, bound: int) -> No
                 f"invariant 7, trajectory {row.trajectory_id}: tokens of versions {oldest} to {newest} would be trained at "
                 f"version {version}; max_staleness is {bound}"
             )
-
-
-def _with_dropped(groups: Sequence[Group], dropped: Sequence[Member]) -> list[Group]:
-    """Add the attempts that were retried to their groups, for the record only."""
-    by_group: dict[str, list[Member]] = {}
-    for member in dropped:
-        by_group.setdefault(member.trajectory.group_id, []).append(member)
-    known = {group.id for group in groups}
-    # With staleness, an attempt may be dropped in an earlier step than the one that trains its group.
-    later = [
-        Group(id=name, task_id=members[0].trajectory.task_id, members=tuple(members))
-        for name, members in by_group.items()
-        if name not in known
-    ]
-    return [replace(g, members=(*g.members, *by_group.get(g.id, ()))) for g in groups] + later
 
 
 def _tasks(parts: Parts, groups: Sequence[Group]) -> dict[str, Task]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from sanderling.errors import MeasurementError
 from sanderling.store.estimators import wilson
-from sanderling.types import Gradient, Group, Member, Membership, StopReason, TrainingRow
+from sanderling.types import Gradient, Group, Member, Membership, StopReason, TrainingRow, Ungraded
 
 
 def solve_counts(groups: Sequence[Group]) -> tuple[int, int]:
@@ -109,3 +111,32 @@ def disposition_counts(groups: Sequence[Group], rows: Sequence[TrainingRow]) -> 
             else:
                 counts["dropped_zero_advantage"] += 1
     return dict(counts)
+
+
+def require_graded(groups: Sequence[Group], what: str) -> None:
+    """Refuse to go on where nothing was measured.
+
+    Raises:
+        MeasurementError: no episode was graded; quotes the most frequent cause.
+    """
+    if any(group.graded() for group in groups):
+        return
+    causes = Counter(m.verdict.cause for group in groups for m in group.members if isinstance(m.verdict, Ungraded))
+    episodes = sum(len(group.members) for group in groups)
+    cause = f"; most often: {causes.most_common(1)[0][0]}" if causes else ""
+    raise MeasurementError(f"{what}: none of {episodes} episodes could be graded{cause}. Nothing was learnt from them")
+
+
+def with_dropped(groups: Sequence[Group], dropped: Sequence[Member]) -> list[Group]:
+    """Add the attempts that were retried to their groups, for the record only."""
+    by_group: dict[str, list[Member]] = {}
+    for member in dropped:
+        by_group.setdefault(member.trajectory.group_id, []).append(member)
+    known = {group.id for group in groups}
+    # With staleness, an attempt may be dropped in an earlier step than the one that trains its group.
+    later = [
+        Group(id=name, task_id=members[0].trajectory.task_id, members=tuple(members))
+        for name, members in by_group.items()
+        if name not in known
+    ]
+    return [replace(g, members=(*g.members, *by_group.get(g.id, ()))) for g in groups] + later

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Sequence
 
 from sanderling.errors import InvariantViolation
-from sanderling.types import Graded, Trajectory
+from sanderling.types import Graded, Int32Array, Trajectory
 
 
-def check_contexts(trajectory: Trajectory, sent_lengths: Sequence[int]) -> None:
-    """Check that per-token lists agree and that what the engine was sent is a prefix of what is stored.
+def context_digest(token_ids: Int32Array) -> bytes:
+    """Return a digest of a context as it goes to the engine."""
+    return hashlib.blake2b(token_ids.tobytes(), digest_size=16).digest()
 
-    The context is append-only, so equal lengths at each call mean equal ids.
+
+def check_contexts(trajectory: Trajectory, sent: Sequence[bytes]) -> None:
+    """Check that per-token lists agree and that every context that was sent is the stored one.
+
+    Args:
+        trajectory: the finished record.
+        sent: `context_digest` of each context, in the order of the calls.
 
     Raises:
-        InvariantViolation: names the trajectory, the turn and the lengths.
+        InvariantViolation: names the trajectory and the turn.
     """
-    position = len(trajectory.prompt_ids)
+    stored = hashlib.blake2b(trajectory.prompt_ids.tobytes(), digest_size=16)
     for number, turn in enumerate(trajectory.turns):
-        if sent_lengths[number] != position:
+        if sent[number] != stored.digest():
             raise InvariantViolation(
-                f"invariant 2, trajectory {trajectory.id}, turn {number}: the engine was sent {sent_lengths[number]} ids, "
-                f"the record holds {position}"
+                f"invariant 2, trajectory {trajectory.id}, turn {number}: the ids that the engine was sent are not the ids "
+                "that are stored before this turn"
             )
         action = turn.action
         lengths = {len(action.token_ids), len(action.rollout_logprobs), len(action.policy_versions)}
@@ -30,15 +39,18 @@ def check_contexts(trajectory: Trajectory, sent_lengths: Sequence[int]) -> None:
                 f"invariant 1, trajectory {trajectory.id}, turn {number}: {len(action.token_ids)} ids, "
                 f"{len(action.rollout_logprobs)} log-probabilities, {len(action.policy_versions)} versions"
             )
-        position += len(action.token_ids) + len(turn.observation.token_ids)
+        stored.update(action.token_ids.tobytes())
+        stored.update(turn.observation.token_ids.tobytes())
 
 
 def check_paid(trajectory: Trajectory, verdict: Graded) -> None:
     """Check that a paid verdict has the evidence that pays it (invariant 8).
 
     Raises:
-        InvariantViolation: a reward above 0 without complete evidence.
+        InvariantViolation: a reward above 0 without complete evidence, or a reward that is no number.
     """
+    if not math.isfinite(verdict.reward):
+        raise InvariantViolation(f"trajectory {trajectory.id}: the verifier gave the reward {verdict.reward}")
     if verdict.reward <= 0:
         return
     evidence = verdict.evidence
@@ -47,6 +59,7 @@ def check_paid(trajectory: Trajectory, verdict: Graded) -> None:
     complete = (
         evidence.required > 0
         and evidence.executed == evidence.required
+        and evidence.channel != ""
         and evidence.canary_failed
         and evidence.processes_gone
         and (verdict.reward < 1 or evidence.passed == evidence.required)

@@ -12,6 +12,8 @@ class LimitOverrides(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    sandbox_create_s: float | None = Field(None, gt=0)
+    setup_s: float | None = Field(None, gt=0)
     command_s: float | None = Field(None, gt=0)
     command_cpu_s: float | None = Field(None, gt=0)
     model_call_s: float | None = Field(None, gt=0)
@@ -61,10 +63,12 @@ class RolloutConfig(BaseModel):
     )
     retries: int = Field(2, ge=0, description="further attempts for an episode that failed through our fault")
     truncated_reward: Literal["grade", "zero"] = Field(
-        "zero", description="an episode cut by a turn or token limit: grade the state left behind, or pay nothing"
+        "zero", description="an episode cut by a turn, token or time limit: grade the state left behind, or pay nothing"
     )
     truncated_gradient: Literal["train", "mask"] = Field(
-        "train", description="whether the tokens of an episode cut by a turn or token limit are trained"
+        "train",
+        description="whether the tokens of an episode cut by a turn or token limit are trained; those of one cut by the "
+        "time limit always are, because the policy chose what took so long",
     )
 
     @model_validator(mode="after")

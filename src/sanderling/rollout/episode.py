@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from dataclasses import dataclass, replace
 
@@ -10,9 +11,10 @@ import numpy as np
 
 from sanderling.engine.protocol import Engine, SampleRequest, SamplingParams
 from sanderling.environment import Environment
-from sanderling.errors import EngineError, SandboxBroken, SandboxError
+from sanderling.errors import EngineError, SandboxBroken, SandboxError, TaskError
 from sanderling.harness.protocol import Codec, Conversation, Reply
-from sanderling.rollout.checks import check_contexts
+from sanderling.rollout.checks import check_contexts, context_digest
+from sanderling.rollout.lockstep import generate_within
 from sanderling.rollout.seeds import derive
 from sanderling.sandbox.protocol import Capabilities, Command, Sandbox, SandboxBackend
 from sanderling.types import (
@@ -28,6 +30,8 @@ from sanderling.types import (
     Turn,
     Usage,
 )
+
+logger = logging.getLogger("sanderling.rollout")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +85,7 @@ class _Recorder:
         self.prompt_ids = prompt_ids
         self.turns: list[Turn] = []
         self.pieces: list[Int32Array] = [prompt_ids]
-        self.sent: list[int] = []  # length of each context that went to the engine
+        self.sent: list[bytes] = []  # digest of each context that went to the engine
         self.length = len(prompt_ids)
         self.bad_in_a_row = 0
         self.commands = 0
@@ -91,6 +95,9 @@ class _Recorder:
         if len(self.pieces) > 1:
             self.pieces = [np.concatenate(self.pieces)]
         return self.pieces[0]
+
+    def digest(self) -> bytes:
+        return context_digest(self.context())
 
     def append(self, turn: Turn, bad: bool) -> None:
         self.turns.append(turn)
@@ -120,24 +127,22 @@ async def run_episode(plan: Plan, stage: Stage, *, take_submission: frozenset[St
     try:
         sandbox = await _open_sandbox(plan.task, stage, record)
         try:
-            async with asyncio.timeout(plan.task.limits.episode_s):
-                await _turns(plan, stage, sandbox, record)
-        except TimeoutError:
-            stop, detail = StopReason.TIMEOUT, f"episode longer than {plan.task.limits.episode_s} s"
+            await _turns(plan, stage, sandbox, record)
         except _Stopped as end:
             stop, detail = end.stop, end.detail
         if stop in take_submission:
-            submission = await sandbox.submission(plan.task.editable)
+            async with asyncio.timeout(plan.task.limits.setup_s):
+                submission = await sandbox.submission(plan.task.editable)
     except _Stopped as end:
         stop, detail = end.stop, end.detail
     except SandboxBroken as error:
         stop, detail = StopReason.SANDBOX_BROKEN, str(error)
-    except SandboxError as error:
-        stop, detail = StopReason.SANDBOX_LOST, str(error)
+    except (SandboxError, OSError, TimeoutError) as error:
+        stop, detail = StopReason.SANDBOX_LOST, str(error) or f"{type(error).__name__} while using the sandbox"
     finally:
         stage.engine.end_session(plan.trajectory_id)
         if sandbox is not None:
-            await asyncio.shield(sandbox.destroy())
+            await _destroy(sandbox)
     trajectory = _finish(plan, stage, record, stop, detail)
     check_contexts(trajectory, record.sent)
     timing = replace(trajectory.timing, total_s=time.monotonic() - started)
@@ -157,7 +162,7 @@ async def _turns(plan: Plan, stage: Stage, sandbox: Sandbox, record: _Recorder) 
             record.append(Turn(action=action, observation=_nothing(), state_key=state_key), bad=False)
             full = record.length >= limits.max_context_tokens
             raise _Stopped(StopReason.MAX_TOKENS if full else StopReason.MAX_ACTION_TOKENS)
-        reply = await _act(conversation, action, record)
+        reply = await _act(conversation, action, record, limits.episode_s)
         ended = reply.stop is not None
         ids = _nothing().token_ids if ended else stage.codec.encode_observation(reply.text, action.finish_reason)
         observation = Observation(
@@ -191,35 +196,45 @@ async def _sample(plan: Plan, stage: Stage, record: _Recorder, limits: Limits) -
         ),
         seed=derive(plan.seed, len(record.turns)),
     )
-    record.sent.append(len(request.context_ids))
+    record.sent.append(record.digest())
     began = time.monotonic()
-    call = asyncio.ensure_future(stage.engine.generate(request))
     try:
-        done, _ = await asyncio.wait({call}, timeout=limits.model_call_s)
-    except asyncio.CancelledError:
-        call.cancel()
-        raise
-    record.sample_s += time.monotonic() - began
-    if not done:
-        call.cancel()
-        raise _Stopped(StopReason.ENGINE_ERROR, f"no answer from the engine within {limits.model_call_s} s")
-    try:
-        action = call.result()
+        action = await generate_within(stage.engine, request, limits.model_call_s)
     except EngineError as error:
         raise _Stopped(StopReason.ENGINE_ERROR, str(error)) from error
+    finally:
+        record.sample_s += time.monotonic() - began
     return replace(action, text=stage.codec.decode_action(action.token_ids))
 
 
-async def _act(conversation: Conversation, action: Action, record: _Recorder) -> Reply:
+async def _act(conversation: Conversation, action: Action, record: _Recorder, episode_s: float) -> Reply:
+    """Carry out an action. Only this time counts against `episode_s`: waiting for the engine or a sandbox is our doing."""
     began = time.monotonic()
-    reply = await conversation.act(action.text)
-    record.tools_s += time.monotonic() - began
+    try:
+        async with asyncio.timeout(max(0.0, episode_s - record.tools_s)) as clock:
+            reply = await conversation.act(action.text)
+    except TimeoutError:
+        if not clock.expired():
+            raise
+        record.append(Turn(action=action, observation=_nothing()), bad=False)
+        raise _Stopped(StopReason.TIMEOUT, f"the episode's tools took longer than {episode_s} s") from None
+    finally:
+        record.tools_s += time.monotonic() - began
     record.commands += reply.commands
     return reply
 
 
+async def _destroy(sandbox: Sandbox) -> None:
+    """Remove the sandbox even when we are being cancelled; a failure here costs resources, never a result."""
+    try:
+        await asyncio.shield(sandbox.destroy())
+    except (SandboxError, OSError) as error:
+        logger.warning("sandbox %s could not be removed: %s", sandbox.id, error)
+
+
 async def _open_sandbox(task: Task, stage: Stage, record: _Recorder) -> Sandbox:
     began = time.monotonic()
+    _require_room(task, record)
     try:
         async with asyncio.timeout(task.limits.sandbox_create_s):
             sandbox = await stage.backend.create(stage.environment.sandbox_spec(task))
@@ -231,11 +246,23 @@ async def _open_sandbox(task: Task, stage: Stage, record: _Recorder) -> Sandbox:
             if result.exit_code != 0:
                 tail = result.stderr.decode("utf-8", "replace")[-200:]
                 raise _Stopped(StopReason.SANDBOX_LOST, f"setup {argv} failed with {result.exit_code}: {tail}")
+    except SandboxBroken as error:  # the policy has not acted yet, so it can't be its doing
+        await _destroy(sandbox)
+        raise _Stopped(StopReason.SANDBOX_LOST, f"broken during setup: {error}") from error
     except BaseException:
-        await asyncio.shield(sandbox.destroy())
+        await _destroy(sandbox)
         raise
     record.sandbox_s += time.monotonic() - began
     return sandbox
+
+
+def _require_room(task: Task, record: _Recorder) -> None:
+    limit = task.limits.max_context_tokens
+    if record.length >= limit:
+        raise TaskError(
+            f"the prompt of task {task.id} has {record.length} tokens and max_context_tokens is {limit}: no action would "
+            "ever fit; raise limits.max_context_tokens or leave the task out"
+        )
 
 
 def _finish(plan: Plan, stage: Stage, record: _Recorder, stop: StopReason, detail: str) -> Trajectory:

@@ -8,10 +8,13 @@ at once between two such rounds.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sanderling.engine.protocol import Engine, SampleRequest
+from sanderling.errors import EngineError
 from sanderling.types import Action
 
 
@@ -21,7 +24,7 @@ class LockstepEngine:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._live: set[str] = set()
-        self._waiting: dict[str, tuple[SampleRequest, asyncio.Future[Action]]] = {}
+        self._waiting: dict[str, _Waiting] = {}
         self._rounds: set[asyncio.Task[None]] = set()
 
     @property
@@ -38,8 +41,16 @@ class LockstepEngine:
         self._start_round_if_complete()
 
     async def generate(self, request: SampleRequest) -> Action:
+        return await self.generate_in_round(request, math.inf)
+
+    async def generate_in_round(self, request: SampleRequest, limit_s: float) -> Action:
+        """Sample in the next round. The limit runs from the start of the round: waiting for siblings is nobody's fault.
+
+        Raises:
+            EngineError: the engine failed on this request, or did not answer within the longest limit of the round.
+        """
         future: asyncio.Future[Action] = asyncio.get_running_loop().create_future()
-        self._waiting[request.session] = (request, future)
+        self._waiting[request.session] = _Waiting(request, limit_s, future)
         self._start_round_if_complete()
         return await future
 
@@ -67,14 +78,49 @@ class LockstepEngine:
         self._rounds.add(task)
         task.add_done_callback(self._rounds.discard)
 
-    async def _round(self, batch: list[tuple[SampleRequest, asyncio.Future[Action]]]) -> None:
+    async def _round(self, batch: list[_Waiting]) -> None:
+        limit_s = max(waiting.limit_s for waiting in batch)
         try:
-            actions = await self._engine.generate_many([request for request, _ in batch])
+            async with asyncio.timeout(None if math.isinf(limit_s) else limit_s):
+                results = await self._sample([waiting.request for waiting in batch])
+        except TimeoutError:
+            results = [EngineError(f"no answer from the engine within {limit_s} s")] * len(batch)
         except Exception as error:
-            for _, future in batch:
-                if not future.done():
-                    future.set_exception(error)
-            return
-        for (_, future), action in zip(batch, actions, strict=True):
-            if not future.done():
-                future.set_result(action)
+            results = [error] * len(batch)
+        for waiting, result in zip(batch, results, strict=True):
+            if waiting.future.done():
+                continue
+            if isinstance(result, Action):
+                waiting.future.set_result(result)
+            else:
+                waiting.future.set_exception(result)
+
+    async def _sample(self, requests: list[SampleRequest]) -> list[Action | BaseException]:
+        """Sample a round; where it fails as a whole, each request is tried alone, so that only the guilty ones fail."""
+        try:
+            return list(await self._engine.generate_many(requests))
+        except EngineError:
+            calls = [self._engine.generate(request) for request in requests]
+            return list(await asyncio.gather(*calls, return_exceptions=True))
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    request: SampleRequest
+    limit_s: float
+    future: asyncio.Future[Action]
+
+
+async def generate_within(engine: Engine, request: SampleRequest, limit_s: float) -> Action:
+    """Sample one action within `limit_s` seconds of the engine's own time.
+
+    Raises:
+        EngineError: it failed or did not answer in time.
+    """
+    if isinstance(engine, LockstepEngine):
+        return await engine.generate_in_round(request, limit_s)
+    try:
+        async with asyncio.timeout(limit_s):
+            return await engine.generate(request)
+    except TimeoutError as error:
+        raise EngineError(f"no answer from the engine within {limit_s} s") from error

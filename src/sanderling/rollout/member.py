@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 
-from sanderling.errors import InvariantViolation, SandboxError, VerifierError
+from sanderling.errors import SandboxError, VerifierError
 from sanderling.rollout.checks import check_paid
 from sanderling.rollout.config import RolloutConfig
 from sanderling.rollout.disposition import dispose, needs_grading
@@ -16,6 +17,9 @@ from sanderling.rollout.ledger import Ledger
 from sanderling.rollout.lockstep import LockstepEngine
 from sanderling.rollout.seeds import derive
 from sanderling.types import Graded, Member, StopReason, Submission, Task, Trajectory, Ungraded, Verdict
+
+GRADING_MARGIN = 2.0
+BACK_OFF_S = 0.2  # before the first retry; doubled for each further one
 
 
 async def run_member(
@@ -31,6 +35,7 @@ async def run_member(
             return member
         on_dropped(member)
         ledger.retried += 1
+        await asyncio.sleep(BACK_OFF_S * 2**plan.attempt)
         plan = replace(plan, attempt=plan.attempt + 1)
 
 
@@ -67,19 +72,30 @@ async def judge(episode: Episode, plan: Plan, stage: Stage, config: RolloutConfi
     seed = derive(plan.seed, "grading", plan.trajectory_id)
     try:
         verdict = await _grade(stage, plan.task, episode.submission, seed)
-        check_paid(trajectory, verdict)
-    except (VerifierError, SandboxError, TimeoutError) as error:
-        cause = str(error) or f"no verdict within {plan.task.limits.grading_s} s"
+    except (
+        Exception
+    ) as error:  # also what a third party's verifier did not mean to raise: our failure, not the policy's
+        cause = _cause(error)
         failed = replace(trajectory, stop=StopReason.VERIFIER_ERROR, detail=cause[:500])
         return failed, Ungraded(cause=cause, phase="grading")
-    except InvariantViolation:
-        raise
+    check_paid(trajectory, verdict)
     return trajectory, verdict
 
 
 async def _grade(stage: Stage, task: Task, submission: Submission, seed: int) -> Graded:
-    async with asyncio.timeout(task.limits.grading_s):
+    # The verifier itself holds the submission to `grading_s`, which costs the reward. This clock also covers the queue
+    # for a sandbox, so it runs longer: what ends here can't have been caused by the submission.
+    async with asyncio.timeout(GRADING_MARGIN * task.limits.grading_s + 60.0):
         return await stage.environment.verifier.grade(task, submission, stage.backend, seed)
+
+
+def _cause(error: Exception) -> str:
+    if isinstance(error, VerifierError | SandboxError):
+        return str(error)
+    if isinstance(error, TimeoutError):
+        return "no verdict in time"
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} at {frame.filename}, line {frame.lineno}"
 
 
 def _judged_stops(config: RolloutConfig) -> frozenset[StopReason]:

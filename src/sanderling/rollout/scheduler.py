@@ -77,13 +77,16 @@ def start_group(
 class Scheduler:
     """Keeps as many groups running as the staleness bound admits, and hands them over in order."""
 
-    def __init__(self, stream: TaskStream, stage: Stage, config: RolloutConfig, *, position: int = 0) -> None:
-        """`position` is the number of groups already trained, from a checkpoint."""
+    def __init__(
+        self, stream: TaskStream, stage: Stage, config: RolloutConfig, *, position: int = 0, end: int | None = None
+    ) -> None:
+        """`position` groups are trained already; no group from number `end` on is started (None: no end)."""
         self.stream = stream
         self.stage = stage
         self.config = config
         self.ledger = Ledger()
         self.position = position  # groups handed over
+        self.end = end
         self._admitted = position
         self._version = position // config.groups_per_step
         self._running: dict[int, asyncio.Task[Group]] = {}
@@ -93,7 +96,7 @@ class Scheduler:
     def capacity(self) -> int:
         """Groups that may start now."""
         bound = (self.config.max_staleness + self._version + 1) * self.config.groups_per_step
-        return max(0, bound - self._admitted)
+        return max(0, (bound if self.end is None else min(bound, self.end)) - self._admitted)
 
     async def next_groups(self) -> tuple[list[Group], list[Member]]:
         """Return the next `groups_per_step` groups in order, and every attempt that was dropped meanwhile."""
@@ -139,17 +142,20 @@ class Scheduler:
 
 async def run_evaluation(
     tasks: Sequence[Task], samples: int, stage: Stage, config: RolloutConfig, *, seed: int, concurrency: int
-) -> tuple[list[Group], Ledger]:
-    """Run `samples` episodes of each task outside training, at most `concurrency` episodes at once; groups in task order.
+) -> tuple[list[Group], list[Member]]:
+    """Run `samples` episodes of each task outside training, at most `concurrency` episodes at once.
 
-    In lockstep the tasks are run in blocks of `concurrency` episodes, so that an evaluation repeats to the bit as well.
+    Tasks are run in blocks of `concurrency` episodes, so that an evaluation repeats to the bit in lockstep as well.
+
+    Returns:
+        The groups in the order of the tasks, and the attempts that were retried.
     """
-    ledger = Ledger()
+    ledger, dropped = Ledger(), []
     groups: list[Group] = []
     block = max(1, concurrency // samples)
     for start in range(0, len(tasks), block):
         running = [
-            start_group(_evaluation_plan(task, start + k, seed), samples, stage, config, ledger, _ignore)
+            start_group(_evaluation_plan(task, start + k, seed), samples, stage, config, ledger, dropped.append)
             for k, task in enumerate(tasks[start : start + block])
         ]
         try:
@@ -157,7 +163,7 @@ async def run_evaluation(
         except BaseException:
             await _cancel(running)
             raise
-    return groups, ledger
+    return groups, dropped
 
 
 def _evaluation_plan(task: Task, number: int, seed: int) -> Plan:
@@ -168,7 +174,3 @@ async def _cancel(tasks: Sequence[asyncio.Task[Group]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _ignore(member: Member) -> None:
-    """Evaluation keeps the last attempt only; earlier ones were lost through our fault and are counted in the ledger."""
