@@ -234,6 +234,14 @@ def threads(config: Config) -> int:
     return config.engine.threads or len(os.sched_getaffinity(0))
 
 
+def set_threads(config: Config) -> None:
+    """Bound torch's threads and seed its generator; the sampler draws from streams of its own."""
+    import torch
+
+    torch.set_num_threads(threads(config))
+    torch.manual_seed(config.seed)
+
+
 @asynccontextmanager
 async def open_stage(
     config: Config, environment: Environment, policy: Policy, rollout: RolloutConfig

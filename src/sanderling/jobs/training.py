@@ -1,28 +1,25 @@
-"""One function per verb: train, evaluate, roll out. They connect parts and folders; the work is done below."""
+"""The main job: evaluate, train, evaluate again, and leave a run folder with everything in it."""
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import math
-import platform
 import time
 from collections.abc import Mapping
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, TextIO
 
-from sanderling import __version__
-from sanderling.assemble import Policy, load_environment, load_policy_folder, make_model, open_stage, threads
-from sanderling.config import Config, EvaluationConfig, load_config
+from sanderling.assemble import Policy, load_environment, load_policy_folder, make_model, open_stage, set_threads
+from sanderling.config import Config
 from sanderling.credit.catalogue import load_estimator
 from sanderling.engine.agreement import OnMismatch
 from sanderling.environment import Environment
-from sanderling.errors import CheckpointError, ConfigError, RunFolderError, SanderlingError
-from sanderling.learn.evaluation import Draw, Evaluation, choose_tasks, evaluate
+from sanderling.errors import CheckpointError, ConfigError, SanderlingError
+from sanderling.jobs.evaluation import draw_of
+from sanderling.jobs.settings import check_settings, config_hash, open_run
+from sanderling.learn.evaluation import Evaluation, choose_tasks, evaluate
 from sanderling.report.terminal import Progress, ProgressStyle
 from sanderling.rollout.episode import Stage
 from sanderling.rollout.scheduler import Scheduler, TaskStream
@@ -31,13 +28,6 @@ from sanderling.types import StepReport, Task
 
 TOLERANCE = {"float32": 1e-4, "bfloat16": 5e-2}
 """Largest |sampler - trainer| log-probability in nats, by dtype of the weights."""
-
-
-class Decoding(StrEnum):
-    """How an evaluation takes tokens."""
-
-    SAMPLED = "sampled"  # at temperature 1
-    GREEDY = "greedy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,58 +50,6 @@ class TrainResult:
             "eval_after": dict(self.eval_after),
             "counts": dict(self.counts),
         }
-
-
-def check_settings(config: Config, run: Path | None, *, resume: bool) -> Config:
-    """Return the configuration, if the run folder admits it. Writes nothing.
-
-    Raises:
-        RunFolderError: the folder holds a run already, or there is none to resume.
-        ConfigError: the run that is to be continued was started with other settings.
-    """
-    if config.evaluation.split == config.split:
-        raise ConfigError(
-            f"split and evaluation.split are both {config.split!r}: the policy would be measured on tasks that it is trained "
-            "on; name another split for one of them"
-        )
-    exists = run is not None and (run / "config.toml").is_file()
-    if resume and not exists:
-        raise RunFolderError(
-            f"nothing to resume: no run at {run}; --resume needs --run with the folder of an existing run"
-        )
-    if exists and not resume:
-        raise RunFolderError(f"{run} holds a run already; add --resume to continue it, or give another folder")
-    if resume and run is not None and (changed := changed_settings(load_config([run / "config.toml"]), config)):
-        raise ConfigError(
-            f"{run} was started with other settings: {', '.join(changed)}. A resumed run may change steps, checkpoint.*, "
-            "evaluation.every and evaluation.concurrency; anything else would make it another run: start a new one"
-        )
-    return config
-
-
-def changed_settings(stored: Config, given: Config) -> list[str]:
-    """Return the dotted names of settings that differ and that a resumed run may not change."""
-    old, new = _flat(_lasting(stored)), _flat(_lasting(given))
-    return sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
-
-
-def open_run(config: Config, run: Path | None, *, resume: bool) -> RunFolder:
-    """Open the run folder, new or to be continued.
-
-    Raises:
-        RunFolderError: the folder can't be used.
-    """
-    facts = {
-        "environment": config.environment,
-        "verifier": config.verifier or "of the environment",
-        "sanderling": __version__,
-        "python": platform.python_version(),
-        "machine": platform.platform(),
-        "threads": threads(config),
-    }
-    if run is None:
-        return RunFolder.create(Path("runs"), config.name, config.to_toml(), facts)
-    return RunFolder.at(run, config.to_toml(), None if resume else facts)
 
 
 @dataclass(slots=True)
@@ -158,13 +96,6 @@ async def train(config: Config, run: Path | None, *, resume: bool, stream: TextI
                 raise
 
 
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in settings.items():
-        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return found
-
-
 async def _train(job: _Training, stream: TaskStream, estimator: Any) -> TrainResult:
     from sanderling.learn.config import LearnerConfig
     from sanderling.learn.learner import Learner
@@ -172,7 +103,7 @@ async def _train(job: _Training, stream: TaskStream, estimator: Any) -> TrainRes
     from sanderling.learn.loop import train as run_steps
 
     config = job.config
-    _set_threads(config)
+    set_threads(config)
     settings = LearnerConfig(
         optimizer=config.optimizer, loss=config.loss, batch=config.batch, temperature=config.sampling.temperature
     )
@@ -250,13 +181,6 @@ def _check_window(job: _Training, learner: Any) -> None:
         )
 
 
-def _set_threads(config: Config) -> None:
-    import torch
-
-    torch.set_num_threads(threads(config))
-    torch.manual_seed(config.seed)
-
-
 async def _restore(job: _Training, learner: Any) -> int:
     """Put the newest whole checkpoint into learner and engine; return its step, 0 for a new run."""
     from sanderling.engine.weights import push
@@ -269,7 +193,7 @@ async def _restore(job: _Training, learner: Any) -> int:
         if job.folder.resumed:
             job.folder.truncate_after(0)
         return 0
-    state = load_checkpoint(found.folder, learner, _config_hash(job.config))
+    state = load_checkpoint(found.folder, learner, config_hash(job.config))
     if state.step >= job.config.steps and _recorded(job.folder, "after", step=job.config.steps):
         raise CheckpointError(f"{job.folder.path} is finished: {state.step} of {job.config.steps} steps are done")
     job.folder.truncate_after(state.step)
@@ -285,22 +209,11 @@ def _save(job: _Training, learner: Any, step: int) -> None:
     state = RunState(
         step=step,
         policy_version=learner.policy_version,
-        config_hash=_config_hash(job.config),
+        config_hash=config_hash(job.config),
         data_position=step * job.config.rollout.groups_per_step,
     )
     save_checkpoint(job.folder.path, learner, state, model_folder=job.policy.folder, keep=job.config.checkpoint.keep)
     job.saved_step = step
-
-
-def _config_hash(config: Config) -> str:
-    """Return a digest of the settings that a resumed run may not change."""
-    return hashlib.sha256(json.dumps(_lasting(config), sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _lasting(config: Config) -> dict[str, Any]:
-    """Return the settings that decide what is learnt and what is measured."""
-    changeable = {"name": True, "steps": True, "checkpoint": True, "evaluation": {"every", "concurrency"}}
-    return config.model_dump(mode="json", exclude=changeable)
 
 
 def _announce(job: _Training) -> None:
@@ -347,18 +260,14 @@ async def _evaluate(job: _Training, label: str, *, step: int) -> Mapping[str, fl
     settings = job.config.evaluation
     job.progress.phase(f"evaluation {label}")
     began = time.monotonic()
-    sampled = await evaluate(label, job.tasks, job.stage, job.config.rollout, draw=_draw(settings))
+    sampled = await evaluate(label, job.tasks, job.stage, job.config.rollout, draw=draw_of(settings))
     record = _keep(job, sampled, label, step)
     if settings.greedy:
-        greedy_draw = replace(_draw(settings), temperature=0.0, samples=1)
+        greedy_draw = replace(draw_of(settings), temperature=0.0, samples=1)
         greedy = await evaluate(f"{label}-greedy", job.tasks, job.stage, job.config.rollout, draw=greedy_draw)
         _keep(job, greedy, f"{label}-greedy", step)
     job.folder.append_event("evaluated", label=label, seconds=round(time.monotonic() - began, 1))
     return record
-
-
-def _draw(settings: EvaluationConfig) -> Draw:
-    return Draw(samples=settings.samples, seed=settings.seed, concurrency=settings.concurrency)
 
 
 def _keep(job: _Training, evaluation: Evaluation, label: str, step: int) -> dict[str, float | int]:
@@ -403,28 +312,3 @@ def _totals(folder: RunFolder) -> dict[str, int]:
         for name, value in report.counts.items():
             totals[name] = value if name == "running" else totals.get(name, 0) + value
     return totals
-
-
-async def evaluate_policy(config: Config, decoding: Decoding, out: Path | None) -> Evaluation:
-    """Evaluate a policy as it is. `config.evaluation` says on what; with `out` the episodes are stored there.
-
-    Raises:
-        ConfigError, ModelError, SandboxUnavailable, RunFolderError: nothing was started.
-        MeasurementError: not one episode could be graded.
-    """
-    settings = config.evaluation
-    if decoding is Decoding.GREEDY and settings.samples > 1:
-        raise ConfigError(f"samples = {settings.samples} with greedy decoding: all would be the same; ask for one")
-    if out is not None and (out / "config.toml").exists():
-        raise RunFolderError(f"{out} holds a run already; give a new folder for the episodes of this evaluation")
-    environment = load_environment(config.environment, config.verifier)
-    policy = load_policy_folder(config.policy)
-    tasks = choose_tasks(environment, settings.split, settings.tasks, settings.seed, config.limits)
-    _set_threads(config)
-    draw = _draw(settings) if decoding is Decoding.SAMPLED else replace(_draw(settings), temperature=0.0)
-    with RunFolder.at(out, config.to_toml(), {}) if out is not None else nullcontext() as folder:
-        async with open_stage(config, environment, policy, config.rollout) as stage:
-            result = await evaluate(decoding.value, tasks, stage, config.rollout, draw=draw)
-        if folder is not None:
-            folder.write_evaluation(result.label, result.groups, step=0, tasks={task.id: task for task in tasks})
-    return result

@@ -1,0 +1,6 @@
+"""One function per verb. Jobs connect parts and folders; the work is done in the layers below."""
+
+from sanderling.jobs.evaluation import Decoding, evaluate_policy
+from sanderling.jobs.training import TrainResult, train
+
+__all__ = ["Decoding", "TrainResult", "evaluate_policy", "train"]

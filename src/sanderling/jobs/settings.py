@@ -1,0 +1,86 @@
+"""Which settings hold: those of a new run, or those that a resumed run was started with."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sanderling import __version__
+from sanderling.assemble import threads
+from sanderling.config import Config, load_config
+from sanderling.errors import ConfigError, RunFolderError
+from sanderling.store.run_folder import RunFolder
+
+
+def check_settings(config: Config, run: Path | None, *, resume: bool) -> Config:
+    """Return the configuration, if the run folder admits it. Writes nothing.
+
+    Raises:
+        RunFolderError: the folder holds a run already, or there is none to resume.
+        ConfigError: the run that is to be continued was started with other settings.
+    """
+    if config.evaluation.split == config.split:
+        raise ConfigError(
+            f"split and evaluation.split are both {config.split!r}: the policy would be measured on tasks that it is trained "
+            "on; name another split for one of them"
+        )
+    exists = run is not None and (run / "config.toml").is_file()
+    if resume and not exists:
+        raise RunFolderError(
+            f"nothing to resume: no run at {run}; --resume needs --run with the folder of an existing run"
+        )
+    if exists and not resume:
+        raise RunFolderError(f"{run} holds a run already; add --resume to continue it, or give another folder")
+    if resume and run is not None and (changed := changed_settings(load_config([run / "config.toml"]), config)):
+        raise ConfigError(
+            f"{run} was started with other settings: {', '.join(changed)}. A resumed run may change steps, checkpoint.*, "
+            "evaluation.every and evaluation.concurrency; anything else would make it another run: start a new one"
+        )
+    return config
+
+
+def changed_settings(stored: Config, given: Config) -> list[str]:
+    """Return the dotted names of settings that differ and that a resumed run may not change."""
+    old, new = _flat(_lasting(stored)), _flat(_lasting(given))
+    return sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+
+
+def open_run(config: Config, run: Path | None, *, resume: bool) -> RunFolder:
+    """Open the run folder, new or to be continued.
+
+    Raises:
+        RunFolderError: the folder can't be used.
+    """
+    facts = {
+        "environment": config.environment,
+        "verifier": config.verifier or "of the environment",
+        "sanderling": __version__,
+        "python": platform.python_version(),
+        "machine": platform.platform(),
+        "threads": threads(config),
+    }
+    if run is None:
+        return RunFolder.create(Path("runs"), config.name, config.to_toml(), facts)
+    return RunFolder.at(run, config.to_toml(), None if resume else facts)
+
+
+def config_hash(config: Config) -> str:
+    """Return a digest of the settings that a resumed run may not change."""
+    return hashlib.sha256(json.dumps(_lasting(config), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _lasting(config: Config) -> dict[str, Any]:
+    """Return the settings that decide what is learnt and what is measured."""
+    changeable = {"name": True, "steps": True, "checkpoint": True, "evaluation": {"every", "concurrency"}}
+    return config.model_dump(mode="json", exclude=changeable)
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return found
