@@ -75,10 +75,20 @@ class _Workspace:
         self.lines = self._undo.pop()
 
 
-def repair_many(exercise: Exercise, rng: Random, most: int = 3) -> Demonstration:
+def copy_lines(exercise: Exercise, rng: Random) -> Demonstration:
+    """Demonstrate copying alone: every line of the right function is set to itself, in random order."""
+    pieces = [Piece(role=Role.PROMPT, text=prompt_of(exercise.name, exercise.source))]
+    lines = [(number, text.strip()) for number, text in enumerate(exercise.source.splitlines(), 1) if text.strip()]
+    for number, text in rng.sample(lines, len(lines)):
+        pieces.append(Piece(role=Role.ACTION, text=f"set {number} | {text}"))
+        pieces.append(Piece(role=Role.OBSERVATION, text="ok"))
+    return (*pieces, Piece(role=Role.MISTAKE, text="submit"))
+
+
+def repair_many(exercise: Exercise, rng: Random, most: int = 4) -> Demonstration:
     """Demonstrate repairs alone: up to `most` bugs in different lines, repaired in random order, nothing run."""
     bugs = list({bug.line: bug for bug in rng.sample(exercise.bugs, len(exercise.bugs))}.values())
-    bugs = bugs[: rng.choice([1, 2, most])]
+    bugs = bugs[: rng.randint(1, most)]
     workspace = _Workspace(exercise.source)
     gold = exercise.source.splitlines()
     for bug in bugs:

@@ -18,6 +18,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from fix_python.warmup.initial import write_copying_circuit
 from fix_python.warmup.teacher import Demonstration, Role
 from sanderling.harness.codec import ACT, END
 
@@ -35,7 +36,8 @@ class TrainingConfig:
     muon_lr: float = 0.02
     adam_lr: float = 3e-3
     warmup_steps: int = 40
-    log_every: int = 50
+    log_every: int = 25
+    compute: torch.dtype = torch.bfloat16  # of the matrix products; weights and optimiser state are float32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,12 +59,15 @@ def new_model(vocabulary: int, seed: int, end_id: int, pad_id: int) -> LlamaForC
         num_attention_heads=6,
         num_key_value_heads=6,
         max_position_embeddings=2048,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e6},
         tie_word_embeddings=True,
         bos_token_id=None,
         eos_token_id=end_id,
         pad_token_id=pad_id,
     )
-    return LlamaForCausalLM(config)
+    model = LlamaForCausalLM(config)
+    write_copying_circuit(model, torch.Generator().manual_seed(seed))
+    return model
 
 
 def to_row(demonstration: Demonstration, tokenizer: Tokenizer) -> Row:
@@ -81,6 +86,23 @@ def to_row(demonstration: Demonstration, tokenizer: Tokenizer) -> Row:
             new = [*new, act]
         ids += new
     return Row(ids=torch.tensor(ids), weights=torch.tensor(weights))
+
+
+def echo_rows(first_id: int, vocabulary: int, rng: Random, count: int) -> list[Row]:
+    """Return rows of random tokens that stand twice or three times in a row; only the repetitions count.
+
+    Nothing but copying from the context helps to predict them. A model that starts on these copies within 100 steps,
+    one that starts on source text not within 1,000.
+    """
+    rows = []
+    for _ in range(count):
+        length, times = rng.randint(8, 32), rng.choice([2, 2, 3])
+        symbols = rng.sample(range(first_id, vocabulary), rng.choice([50, 100, 400]))
+        ids = torch.tensor(rng.choices(symbols, k=length) * times)
+        weights = torch.ones(len(ids))
+        weights[: length + 1] = 0.0  # the first token of the repetition can't be known either
+        rows.append(Row(ids=ids, weights=weights))
+    return rows
 
 
 def token_id(tokenizer: Tokenizer, token: str) -> int:
@@ -121,12 +143,18 @@ def train(
         torch.optim.AdamW(rest, lr=config.adam_lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True),
     ]
     schedules = [torch.optim.lr_scheduler.LambdaLR(o, _schedule(config.warmup_steps, len(plan))) for o in optimizers]
+    if config.compute is torch.bfloat16:
+        model.set_attn_implementation(
+            "eager"
+        )  # the backward pass of torch's fused attention is slow in bfloat16 on CPU
     log.info("%d rows, %d steps, %d parameters", len(rows), len(plan), sum(p.numel() for p in model.parameters()))
     model.train()
     running: list[float] = []
     started = time.process_time()
     for step, batch in enumerate(plan, 1):
-        loss = weighted_loss(model, batch, pad_id)
+        # A context for each step: autocast keeps its copies of the weights until the context ends.
+        with torch.autocast("cpu", dtype=config.compute, enabled=config.compute is not torch.float32):
+            loss = weighted_loss(model, batch, pad_id)
         loss.backward()
         for optimizer, schedule in zip(optimizers, schedules, strict=True):
             optimizer.step()
@@ -146,7 +174,7 @@ def weighted_loss(model: LlamaForCausalLM, batch: Sequence[Row], pad_id: int) ->
     weights = torch.nn.utils.rnn.pad_sequence([row.weights for row in batch], batch_first=True)[:, 1:]
     # No attention mask: padding stands to the right, where causal attention can't see it.
     logits = model(input_ids=ids[:, :-1], use_cache=False).logits
-    losses = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
+    losses = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
     return (losses * weights.flatten()).sum() / weights.sum()
 
 
