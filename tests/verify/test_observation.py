@@ -108,6 +108,19 @@ os._exit(0)
 """,
         "looks at the caller's frames",
     ),
+    "answers with what is too deep to look at": (
+        FRAMES
+        + """
+deep = '[' * 450 + ']' * 450
+lines = [{"nonce": c["nonce"], "value": 7, "raised": None, "arguments": [], "printed": ""} for c in request["calls"]]
+text = ''.join(json.dumps(line).replace('7', deep) + chr(10) for line in lines)
+for fd in range(1, 20):
+    try: os.write(fd, text.encode())
+    except OSError: pass
+os._exit(0)
+""",
+        "looks at the caller's frames",
+    ),
     "answers every call twice": (
         BUGGY
         + """

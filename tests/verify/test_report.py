@@ -1,11 +1,13 @@
 """The observer's answers are believed only where they are exactly what was asked for."""
 
 import json
+import time
 
 import pytest
 
 from sanderling.types import Refusal
 from sanderling.verify.mechanisms import new_mechanisms, refusal_note
+from sanderling.verify.recording import difference
 from sanderling.verify.report import read_report
 
 NONCES = ["n0", "n1", "n2"]
@@ -104,3 +106,29 @@ def test_new_mechanisms_of_a_source():
         "line 3 looks at the caller's frames (f_locals)",
     ]
     assert new_mechanisms(before, b"def f(:\n") == []
+
+
+def test_what_takes_long_to_read_is_refused_at_once():
+    began = time.process_time()
+    deep = line("ready") + b'{"nonce": "n0", "value": ' + b"[" * 300 + b"]" * 300 + b"}\n" + line("n1")
+    report = read(deep)
+    assert list(report.answers) == ["n1"]
+    assert any("answer no call" in note for note in report.notes)
+    flood = read(line("ready") + b"\n" * (4 << 20))
+    assert not flood.complete
+    sets = '{"set": [' * 90 + "[" + ",".join("1" for _ in range(200_000)) + "]" + "]}" * 90
+    answer = json.loads(sets)
+    right = {"value": 1, "raised": None, "arguments": [], "printed": ""}
+    assert difference(right, {**right, "value": answer}) == "value"
+    assert time.process_time() - began < 3.0
+
+
+def test_a_failure_with_a_lone_surrogate_can_be_written_down():
+    report = read(line("ready", failed="\ud800"))
+    assert "\\ud800 when the file was loaded" in report.notes[0]
+    report.notes[0].encode()
+
+
+def test_a_huge_source_is_not_looked_at():
+    (note,) = new_mechanisms(b"", b"x = [" + b"1," * 500_000 + b"]")
+    assert "too large to be looked at" in note

@@ -61,6 +61,7 @@ _NAMES = {
     "exec": "runs text as code",
     "open": "reaches for files",
 }
+MAX_SOURCE_BYTES = 65_536  # a quarter of a second; a megabyte can be made to take a minute of our own process
 _COMPARISONS = {"__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__bool__", "__class__", "__hash__"}
 
 
@@ -75,12 +76,16 @@ def refusal_note(refusal: Refusal) -> str:
 
 def new_mechanisms(before: bytes, after: bytes) -> list[str]:
     """Return notes about what a Python source does that its former version did not; empty if it doesn't parse."""
+    if len(after) > MAX_SOURCE_BYTES:
+        return [f"is too large to be looked at ({len(after)} bytes, at most {MAX_SOURCE_BYTES})"]
     known = {mechanism for _, mechanism in _found(before)}
     notes = {mechanism: line for line, mechanism in reversed(_found(after)) if mechanism not in known}
     return [f"line {line} {mechanism}" for mechanism, line in sorted(notes.items(), key=lambda item: item[1])]
 
 
 def _found(source: bytes) -> list[tuple[int, str]]:
+    if len(source) > MAX_SOURCE_BYTES:
+        return []
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -5,6 +5,7 @@ Only for code that we trust, such as gold solutions: what an agent wrote runs in
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -88,6 +89,12 @@ def call_text(name: str, arguments: JsonValue, longest: int = 120) -> str:
 def difference(expected: Mapping[str, JsonValue], seen: Mapping[str, JsonValue]) -> str | None:
     """Return the name of the first part in which two observations differ: raised, value, arguments or printed."""
     for part in ("raised", "value", "arguments", "printed"):
-        if has_opaque(seen.get(part)) or text_of(expected[part]) != text_of(seen.get(part)):
+        right, other = expected[part], seen.get(part)
+        if _size(right) != _size(other) or has_opaque(other) or text_of(right) != text_of(other):
             return part
     return None
+
+
+def _size(data: JsonValue) -> int:
+    """Return the length of the JSON text, which no order changes: to sort what an agent sent could take minutes."""
+    return len(json.dumps(data, separators=(",", ":")))

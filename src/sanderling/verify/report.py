@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from sanderling.types import JsonValue
 
 MAX_LINE_BYTES = 500_000
+_EXTRA_LINES = 100
+MAX_NESTING = 200  # levels of JSON; a value is encoded down to `values.MAX_DEPTH`, at most three levels each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +29,7 @@ def read_report(output: bytes, ready: str, nonces: Sequence[str], done: str) -> 
     The only valid report is: ready, the calls in order, done. A line that is anything else is forged, and a forged line
     takes its call's answer away where it names one.
     """
-    lines = output.split(b"\n")
+    lines = output.split(b"\n", len(nonces) + _EXTRA_LINES)  # our time is limited too: what follows is one forged line
     notes: list[str] = []
     if lines and lines[-1] == b"":
         lines.pop()
@@ -42,7 +44,8 @@ def read_report(output: bytes, ready: str, nonces: Sequence[str], done: str) -> 
     for answer in parsed[1:] if started else parsed:
         nonce = None if answer is None else answer.get("nonce")
         if answer is not None and nonce == ready and set(answer) == {"nonce", "failed"}:
-            notes.append(f"{str(answer['failed'])[:60]} when the file was loaded")
+            failure = str(answer["failed"])[:60].encode("ascii", "backslashreplace").decode()
+            notes.append(f"{failure} when the file was loaded")
         elif not isinstance(nonce, str) or nonce not in expected:
             forged += 1
         elif nonce in seen:
@@ -68,4 +71,15 @@ def _parse(line: bytes) -> dict[str, JsonValue] | None:
         data = json.loads(line)
     except (ValueError, RecursionError):  # a line may nest as deep as it likes
         return None
-    return data if isinstance(data, dict) else None
+    return data if isinstance(data, dict) and _is_shallow(data) else None
+
+
+def _is_shallow(data: JsonValue) -> bool:
+    """Whether a value nests no deeper than `MAX_NESTING`, found without recursion."""
+    level: list[JsonValue] = [data]
+    for _ in range(MAX_NESTING):
+        containers = [item for item in level if isinstance(item, list | dict)]
+        level = [inner for item in containers for inner in (item.values() if isinstance(item, dict) else item)]
+        if not level:
+            return True
+    return False
