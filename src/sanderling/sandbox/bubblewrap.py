@@ -20,7 +20,7 @@ from sanderling.errors import SandboxError, SandboxLost, SandboxUnavailable
 from sanderling.sandbox import safe_files
 from sanderling.sandbox.control_groups import ControlGroupHome, create_home
 from sanderling.sandbox.host_users import HostUsers
-from sanderling.sandbox.interpreter import base_interpreter
+from sanderling.sandbox.interpreter import base_interpreter, hidden_directories
 from sanderling.sandbox.journal import Journal, default_state_dir
 from sanderling.sandbox.launcher_client import LauncherClient, LauncherError
 from sanderling.sandbox.layered_sandbox import LayeredSandbox
@@ -278,6 +278,7 @@ def launcher_settings(mode: str) -> dict[str, Any]:
         "bubblewrap": bubblewrap,
         "prefix": prefix,
         "executable": executable,
+        "hidden": hidden_directories(prefix),
         "session_init": str(Path(__file__).parent / "launcher" / "session_init.py"),
     }
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 
 from sanderling.errors import SandboxUnavailable
@@ -19,6 +21,7 @@ ENVIRONMENT = {
     # bytecode holds the time of its source: with it, equal workspaces would get unequal digests
     "PYTHONDONTWRITEBYTECODE": "1",
 }
+_PACKAGES = {"site-packages", "dist-packages"}
 _TOO_MUCH = {"/", "/home", "/root", "/opt", "/etc", "/var", "/tmp"}
 
 
@@ -40,3 +43,22 @@ def base_interpreter() -> tuple[str, str]:
         if candidate.exists():
             return prefix, os.path.realpath(candidate)
     raise SandboxUnavailable(f"no python executable in {prefix}/bin; sandboxed commands need one")
+
+
+def hidden_directories(prefix: str) -> list[str]:
+    """Return directories below /usr or `prefix` that commands must not see: where we and our environments are installed.
+
+    An environment's package holds the right answers of its tasks. Installed for the whole machine, as in a container, it
+    lies where every sandbox could read it; so the installed packages of the running interpreter are not shown inside.
+    """
+    found = {Path(entry).resolve() for entry in sys.path if Path(entry).name in _PACKAGES}
+    environments = {point.module.partition(".")[0] for point in entry_points(group="sanderling.environments")}
+    for name in ("sanderling", *environments):
+        spec = importlib.util.find_spec(name)
+        found |= {Path(place).resolve() for place in (spec.submodule_search_locations or () if spec else ())}
+    shown = [path for path in sorted(found) if path.is_dir() and _is_below(path, Path("/usr"), Path(prefix))]
+    return [str(path) for path in shown if not any(other in path.parents for other in shown)]
+
+
+def _is_below(path: Path, *tops: Path) -> bool:
+    return any(top in path.parents for top in tops)

@@ -76,7 +76,9 @@ def _serve(sock: socket.socket, settings: dict[str, Any], groups: Home | None) -
     stage = "bubblewrap"
     try:
         bubblewrap = os.open(settings["bubblewrap"], os.O_RDONLY | os.O_CLOEXEC)
-        interpreter = root.Interpreter(prefix=settings["prefix"], executable=settings["executable"])
+        interpreter = root.Interpreter(
+            prefix=settings["prefix"], executable=settings["executable"], hidden=tuple(settings["hidden"])
+        )
         stage = "a root directory"
         system = root.build(settings["base"], interpreter, settings["session_init"])
         stage = "an overlay"

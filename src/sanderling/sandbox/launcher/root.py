@@ -14,6 +14,7 @@ from . import seccomp, syscalls
 STORES = "/s"
 MERGED = "/m"
 TOOLS = "/t"
+EMPTY = "/e"
 FILTER = "/seccomp.bpf"
 INTERPRETER_BIN = "/run/interpreter"
 SESSION_INIT = "/run/session_init.py"
@@ -36,6 +37,7 @@ class Interpreter:
 
     prefix: str
     executable: str
+    hidden: tuple[str, ...] = ()  # directories that are empty for commands
 
     @property
     def outside_usr(self) -> bool:
@@ -45,7 +47,7 @@ class Interpreter:
 def build(base: str, interpreter: Interpreter, session_init: str) -> list[str]:
     """Mount the new root at `base`, move into it, and return the arguments that show the system to bubblewrap."""
     syscalls.mount("tmpfs", base, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, "mode=755,size=16m")
-    for name in ("usr", "etc", "dev", "proc", "run", "tmp", "old", STORES[1:], MERGED[1:], TOOLS[1:]):
+    for name in ("usr", "etc", "dev", "proc", "run", "tmp", "old", STORES[1:], MERGED[1:], TOOLS[1:], EMPTY[1:]):
         os.mkdir(f"{base}/{name}")
     syscalls.bind("/usr", f"{base}/usr")
     arguments = ["--ro-bind", "/usr", "/usr", *_link_or_bind_system(base)]
@@ -53,6 +55,8 @@ def build(base: str, interpreter: Interpreter, session_init: str) -> list[str]:
     arguments += ["--ro-bind", "/etc", "/etc"]
     _add_devices(base)
     arguments += _add_interpreter(base, interpreter, session_init)
+    for path in interpreter.hidden:
+        arguments += ["--ro-bind", EMPTY, path]
     _write(f"{base}{FILTER}", seccomp.program())
     syscalls.mount("proc", f"{base}/proc", "proc", syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC)
     syscalls.mount("tmpfs", f"{base}{STORES}", "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, "mode=755,size=16m")

@@ -1,0 +1,36 @@
+"""Where everything is installed for the whole machine, commands don't see the packages that hold the right answers."""
+
+from __future__ import annotations
+
+import site
+from pathlib import Path
+
+from sanderling.sandbox.interpreter import base_interpreter, hidden_directories
+from sanderling.sandbox.protocol import Command, SandboxSpec
+
+_LIST = "import os, sys; print([os.listdir(path) for path in sys.argv[1:]])"
+
+
+def test_installed_packages_are_empty_inside(bubblewrap, monkeypatch) -> None:
+    prefix, _ = base_interpreter()
+    installed = [path for path in site.getsitepackages([prefix]) if Path(path).is_dir()]
+    assert installed  # pip at least
+    monkeypatch.syspath_prepend(installed[0])
+
+    async def look(backend):
+        sandbox = await backend.create(SandboxSpec(files={}))
+        result = await sandbox.exec(Command(argv=("python3", "-I", "-S", "-c", _LIST, *installed[:1])))
+        written = await sandbox.exec(Command(argv=("touch", f"{installed[0]}/planted")))
+        return result, written
+
+    result, written = bubblewrap(look)
+    assert result.stdout == b"[[]]\n", result
+    assert written.exit_code == 1
+
+
+def test_packages_are_hidden_where_they_lie_below_what_is_shown(tmp_path: Path, monkeypatch) -> None:
+    for name in ("lib/site-packages", "src/pkg", "bin"):
+        (tmp_path / name).mkdir(parents=True)
+    monkeypatch.setattr("sys.path", [str(tmp_path / "bin"), str(tmp_path / "lib/site-packages")])
+    assert hidden_directories(str(tmp_path)) == [str(tmp_path / "lib/site-packages")]
+    assert hidden_directories(str(tmp_path / "other")) == []
