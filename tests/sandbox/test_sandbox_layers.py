@@ -150,3 +150,16 @@ def test_a_session_forks_and_submits_its_files(bubblewrap) -> None:
     assert after == b"h"
     assert dict(submitted.files) == {"a.py": b"1\n", "host.txt": b"h"}
     assert submitted.refused == ()
+
+
+def test_a_mark_that_a_command_sets_itself_misleads_no_digest(bubblewrap) -> None:
+    mark = "import os; [os.setxattr('pkg', f'user.overlay.{name}', b'y') for name in ('opaque', 'redirect')]"
+
+    async def look(backend):
+        sandbox = await backend.create(SandboxSpec(files=BASE))
+        before = await sandbox.state_key()
+        await sandbox.exec(Command(argv=("python3", "-I", "-S", "-c", mark)))
+        return before, await sandbox.state_key()
+
+    before, after = bubblewrap(look)
+    assert before == after  # attributes aren't content

@@ -79,10 +79,12 @@ def apply_layer(state: State, layer: int) -> State | None:
             continue
         if entry.kind == "directory":
             marks = _marks(layer, entry.path)
-            reopened = entry.path in after and not _was_directory(after, entry.path)
-            if "redirect" in marks or (reopened and "opaque" not in marks):
-                return None  # what stands below it is in layers that were read under another name, or couldn't be
-            if "opaque" in marks or entry.path not in after:
+            replaced = entry.path in after and ("opaque" in marks or not _was_directory(after, entry.path))
+            if "redirect" in marks or replaced:
+                # What stands below it is in layers that were read under another name, or is gone. The mark alone doesn't
+                # decide: as root the kernel heeds `trusted` ones only, and commands can set the `user` ones themselves.
+                return None
+            if entry.path not in after:
                 _forget_below(after, entry.path)
         elif _was_directory(after, entry.path):
             _forget_below(after, entry.path)
@@ -96,7 +98,7 @@ def _marks(layer: int, path: str) -> set[str]:
         names = os.listxattr(fd)
     finally:
         os.close(fd)
-    return {name.rpartition(".")[2] for name in names if name.startswith(_OVERLAY_ATTRIBUTES)}
+    return {name.removeprefix(prefix) for name in names for prefix in _OVERLAY_ATTRIBUTES if name.startswith(prefix)}
 
 
 def _forget(state: State, path: str) -> None:
