@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from sanderling.sandbox.journal import Journal, leftovers, sweep
 
 _OWNER = """
@@ -72,3 +74,23 @@ def test_a_journal_survives_a_torn_line(tmp_path: Path) -> None:
     assert [json.loads(line)["event"] for line in path.read_text().splitlines()[:3]] == ["create", "create", "remove"]
     journal.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_whose_owner_is_just_starting_is_left_alone(tmp_path: Path) -> None:
+    starting = tmp_path / "backend-1-a"
+    starting.mkdir()
+    assert sweep(tmp_path) == []
+    (starting / "owner.lock").touch()  # made, not yet held
+    assert sweep(tmp_path) == []
+    os.utime(starting, (0, 0))
+    assert sweep(tmp_path) == [starting.name]
+
+
+def test_a_state_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root can make a link that belongs to somebody else")
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path)
+    os.chown(link, 61_423, 61_423, follow_symlinks=False)
+    with pytest.raises(PermissionError, match="61423"):
+        Journal(link)

@@ -29,9 +29,9 @@ class Journal:
 
     def __init__(self, state_dir: Path) -> None:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = state_dir.stat()
-        if status.st_uid != os.getuid():
-            raise PermissionError(f"{state_dir} belongs to uid {status.st_uid}, not to us; name another state_dir")
+        for status in (state_dir.lstat(), state_dir.stat()):  # a link, too, may be somebody else's
+            if status.st_uid != os.getuid():
+                raise PermissionError(f"{state_dir} belongs to uid {status.st_uid}, not to us; name another state_dir")
         sweep(state_dir)
         self.path = state_dir / f"{_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
         self.path.mkdir(mode=0o700)
@@ -62,9 +62,10 @@ def sweep(state_dir: Path) -> list[str]:
         try:
             if lock is not None:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            elif _age_s(directory) < 60:
-                continue  # being created at this moment
         except BlockingIOError:
+            os.close(lock) if lock is not None else None
+            continue
+        if not (directory / _JOURNAL).exists() and _age_s(directory) < 60:  # being created at this moment
             os.close(lock) if lock is not None else None
             continue
         for left in leftovers(directory / _JOURNAL):
