@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 import socket
 import threading
 from collections.abc import Iterator
@@ -115,3 +117,23 @@ def test_a_file_swapped_for_a_link_never_leaks(root: int, tmp_path: Path) -> Non
         thread.join()
     assert b"secret" not in seen
     assert b"harmless" in seen
+
+
+def test_our_own_want_of_descriptors_is_not_the_file_s_fault(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"x")
+    root = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held = []
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (root + 20, hard))
+        with contextlib.suppress(OSError):
+            while True:
+                held.append(os.dup(root))
+        for look in (lambda: safe_files.read_plain(root, "a", 10), lambda: list(safe_files.walk(root))):
+            with pytest.raises(OSError, match="Too many open files") as caught:
+                look()
+            assert not isinstance(caught.value, UnsafePath)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for fd in (*held, root):
+            os.close(fd)

@@ -24,6 +24,8 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LONGEST_PATH = 4000  # below PATH_MAX; deeper trees are reported, not entered
 _READ_BYTES = 1 << 20
 
+_OURS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO)  # our process or machine failed, not the workspace
+
 _libc = ctypes.CDLL(None, use_errno=True)
 _missing_calls: set[int] = set()  # learnt from the kernel once
 
@@ -95,11 +97,14 @@ def read_plain(root: int, path: str, max_bytes: int) -> bytes:
     Raises:
         UnsafePath: it is missing, a link or behind one, not a plain file, hard-linked, unreadable, or larger than
             `max_bytes`.
+        OSError: our process has no descriptors or memory left: nothing that the file could help.
     """
     checked_parts(path)
     try:
         fd = open_beneath(root, path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
+        if error.errno in _OURS:
+            raise
         raise UnsafePath(f"can't read {path!r}: {_why(error)}") from error
     try:
         return _read_checked(fd, path, max_bytes)
@@ -215,7 +220,9 @@ def walk(root: int) -> Iterator[FoundFile]:
         directory = pending.pop()
         try:
             fd = open_beneath(root, directory or ".", _DIRECTORY)
-        except OSError:
+        except OSError as error:
+            if error.errno in _OURS:
+                raise
             yield FoundFile(path=directory, kind="unreadable", size=0, mode=0)
             continue
         try:

@@ -6,6 +6,7 @@ A message longer than a packet should be travels in a memory file, which is then
 from __future__ import annotations
 
 import array
+import errno
 import json
 import os
 import socket
@@ -45,7 +46,7 @@ def send(sock: socket.socket, message: dict[str, Any], fds: Sequence[int] = ()) 
 def receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
     """Receive one message and its descriptors (close-on-exec); None at the end of the connection."""
     size = array.array("i").itemsize
-    payload, ancillary, _, _ = sock.recvmsg(
+    payload, ancillary, flags, _ = sock.recvmsg(
         2 * _INLINE_BYTES, socket.CMSG_SPACE(_MAX_FDS * size), socket.MSG_CMSG_CLOEXEC
     )
     fds = array.array("i")
@@ -55,7 +56,12 @@ def receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
     if not payload:
         return None
     passed = list(fds)
-    if payload == _IN_FILE:
+    if payload == _IN_FILE and passed:
         with open(passed.pop(0), "rb") as file:
             payload = file.read()
-    return json.loads(payload), passed
+    message = json.loads(payload)
+    if flags & socket.MSG_CTRUNC:
+        for fd in passed:
+            os.close(fd)
+        return message | {"error": "no descriptor is left in this process", "errno": errno.EMFILE}, []
+    return message, passed
