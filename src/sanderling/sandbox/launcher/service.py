@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import math
@@ -218,7 +219,8 @@ class Service:
             running.trouble = str(error)
             running.kill()
             return
-        os.write(running.release, b"1")
+        with contextlib.suppress(BrokenPipeError):  # it was killed meanwhile; its end is seen elsewhere
+            os.write(running.release, b"1")
 
     def _hold(self, number: int, running: Running) -> None:
         """Get a handle of the sandbox's first process, through which it is killed and its end is seen."""
@@ -284,17 +286,19 @@ class Service:
         running.read_status()
         trouble = running.read_trouble()
         running.close()
-        upper = running.request["upper"]
         seat = self._taken_seats.pop(number, None)
-        fields = {
+        fields: dict[str, Any] = {
             "out_of_memory": running.over_memory or (seat is not None and seat.ran_out()),
             "exit_code": running.exit_code,
             "timed_out": running.timed_out,
             "duration_s": time.monotonic() - running.started,
             "trouble": trouble,
-            "changed": layers.finish_upper(upper),
-            "used": layers.used_bytes(upper.split("/")[0]),
         }
         if seat is not None:
             self._free_seats.append(seat)
+        upper = running.request["upper"]
+        try:
+            fields |= {"changed": layers.finish_upper(upper), "used": layers.used_bytes(upper.split("/")[0])}
+        except OSError as error:  # given up and destroyed while it ran: nothing that the others should suffer from
+            fields = {"error": str(error), "errno": error.errno}
         self._reply(number, fields)
