@@ -167,3 +167,15 @@ def test_a_cancelled_creation_leaves_no_store(bubblewrap) -> None:
         return [left for left in leftovers(backend._journal.path / "journal.jsonl") if left["kind"] == "store"]
 
     assert bubblewrap(run) == []
+
+
+def test_words_that_no_system_takes_are_the_caller_s(bubblewrap) -> None:
+    async def run(backend):
+        sandbox = await backend.create(SandboxSpec(files={}))
+        return await sandbox.exec(Command(argv=("echo", "\ud800")))
+
+    result = bubblewrap(run)
+    assert (result.exit_code, result.stderr) == (
+        126,
+        b"sandbox: a command, its environment and its directory can't hold lone surrogates\n",
+    )

@@ -166,7 +166,7 @@ class LineEditConversation:
             return Reply(text=f"error: no line {call.line}, the file has {len(lines)}")
         old = lines[call.line - 1]
         lines[call.line - 1] = old[: len(old) - len(old.lstrip())] + call.text
-        await self._sandbox.write_file(self._current, ("\n".join(lines) + "\n").encode())
+        await self._sandbox.write_file(self._current, ("\n".join(lines) + "\n").encode("utf-8", "replace"))
         self._edits.append(_Edit(file=self._current, before=before))
         return Reply(text="ok")
 

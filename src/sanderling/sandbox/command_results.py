@@ -44,7 +44,11 @@ def unrunnable(command: Command) -> ExecResult | None:
         return refused("no command was given", _NOT_FOUND)
     if any("\0" in word for word in words):
         return refused("a command, its environment and its directory can't hold NUL characters", _NOT_RUNNABLE)
-    if any(len(os.fsencode(word)) > _LONGEST_ARGUMENT for word in words):
+    try:
+        longest = max(len(os.fsencode(word)) for word in words)
+    except UnicodeEncodeError:
+        return refused("a command, its environment and its directory can't hold lone surrogates", _NOT_RUNNABLE)
+    if longest > _LONGEST_ARGUMENT:
         return refused(f"an argument is longer than {_LONGEST_ARGUMENT} bytes; pass it on stdin", _NOT_RUNNABLE)
     if os.path.commonpath([os.path.normpath(f"/work/{command.cwd}"), "/work"]) != "/work":
         return refused(f"directory {command.cwd!r} is outside of the workspace", _NOT_RUNNABLE)
