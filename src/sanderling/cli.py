@@ -12,7 +12,6 @@ import signal
 import sys
 import warnings
 from collections.abc import Coroutine
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -223,12 +222,10 @@ def doctor(*, json_: Annotated[bool, Parameter(name="--json", negative=())] = Fa
     checks = examine()
     usable = any(check.ok for check in checks if check.name == "backend bubblewrap")
     if json_:
-        print(json.dumps({"ok": usable, "checks": [asdict(check) for check in checks]}))
+        print(json.dumps({"ok": usable, "checks": [check.as_json() for check in checks]}))
     else:
         for check in checks:
-            print(f"{'ok  ' if check.ok else 'MISS'} {check.name}: {check.detail}")
-            if check.remedy and not check.ok:
-                print(f"     -> {check.remedy}")
+            print("\n".join(check.lines()))
     if not usable:
         sys.exit(1)
 

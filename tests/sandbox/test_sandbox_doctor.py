@@ -11,7 +11,7 @@ import pytest
 from sanderling.errors import SandboxUnavailable
 from sanderling.sandbox import bubblewrap as bubblewrap_module
 from sanderling.sandbox.bubblewrap import BubblewrapBackend
-from sanderling.sandbox.doctor import examine, explain_namespace_failure
+from sanderling.sandbox.doctor import Check, examine, explain_namespace_failure
 from sanderling.sandbox.protocol import SandboxSpec
 
 
@@ -44,3 +44,15 @@ def test_examine_runs_the_backends(bubblewrap, tmp_path: Path) -> None:
 
 def test_namespace_failures_name_a_way_out() -> None:
     assert "CAP_SYS_ADMIN" in explain_namespace_failure("unshare: Operation not permitted", "root")
+
+
+def test_each_open_risk_stands_on_its_own_line(bubblewrap, tmp_path: Path) -> None:
+    (local,) = [check for check in examine(tmp_path) if check.name == "backend local"]
+    first, *risks = local.lines()
+    assert first == "ok   backend local: mode plain, isolation none"
+    assert len(risks) == len(local.open_risks) >= 3
+    assert risks[0].startswith("     open: everything: ")
+    assert all(risk in local.detail for risk in local.open_risks)
+    assert set(local.as_json()) == {"name", "ok", "detail", "remedy"}
+    broken = Check(name="x", ok=False, detail="missing", remedy="get it")
+    assert broken.lines() == ["MISS x: missing", "     -> get it"]

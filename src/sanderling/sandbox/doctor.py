@@ -56,6 +56,17 @@ class Check:
     ok: bool
     detail: str
     remedy: str = ""  # what to do where it isn't ok
+    open_risks: tuple[str, ...] = ()  # with which `detail` ends
+
+    def lines(self) -> list[str]:
+        """Return what people read: the finding, then each open risk and the remedy on a line of its own."""
+        found = self.detail.removesuffix(_risk_text(self.open_risks))
+        remedy = [f"     -> {self.remedy}"] if self.remedy and not self.ok else []
+        risks = [f"     open: {risk}" for risk in self.open_risks]
+        return [f"{'ok  ' if self.ok else 'MISS'} {self.name}: {found}", *risks, *remedy]
+
+    def as_json(self) -> dict[str, str | bool]:
+        return {"name": self.name, "ok": self.ok, "detail": self.detail, "remedy": self.remedy}
 
 
 def examine(state_dir: Path | None = None) -> list[Check]:
@@ -93,13 +104,17 @@ def examine(state_dir: Path | None = None) -> list[Check]:
 
 
 def _as_check(capabilities: Capabilities) -> Check:
-    open_risks = f"; open: {', '.join(capabilities.open_risks)}" if capabilities.open_risks else ""
     return Check(
         name=f"backend {capabilities.name}",
         ok=capabilities.usable,
-        detail=f"mode {capabilities.mode}, isolation {capabilities.isolation}{open_risks}",
+        detail=f"mode {capabilities.mode}, isolation {capabilities.isolation}{_risk_text(capabilities.open_risks)}",
         remedy="; ".join(capabilities.missing),
+        open_risks=capabilities.open_risks,
     )
+
+
+def _risk_text(risks: tuple[str, ...]) -> str:
+    return f"; open: {', '.join(risks)}" if risks else ""
 
 
 def explain_namespace_failure(message: str, mode: str) -> str:
