@@ -14,6 +14,7 @@ from careless_backend import CarelessBackend, SuicidalBackend
 from sanderling.sandbox.bubblewrap import BubblewrapBackend
 from sanderling.sandbox.local import LocalBackend
 from sanderling.testing.sandbox_conformance import CHECKS, CheckResult, Kind, Outcome, Report, run_conformance
+from sanderling.testing.sandbox_conformance_command import main
 from sanderling.testing.sandbox_containment import make_readable, run_contained
 
 PLAIN_UID = 61_423  # made up: nobody's
@@ -77,6 +78,18 @@ BROKEN_PROMISES = (
     "destroy_twice",
     "cancelled_exec",
 )
+SLOW = (  # promises, no attacks: those that take longest
+    "cpu_limit",
+    "concurrency",
+    "timeout_loop",
+    "session_server",
+    "timeout_default",
+    "orphans_reaped",
+    "file_names",
+    "state_key_changes",
+    "submission_kills",
+)
+FAST = tuple(check for check in CHECKS if check.id not in SLOW)
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make the containing namespaces")
 
 
@@ -89,20 +102,36 @@ def settle(result: CheckResult) -> None:
 
 @pytest.fixture(scope="module")
 def bubblewrap() -> Report:
-    return run_conformance(BubblewrapBackend)
+    return run_conformance(BubblewrapBackend, ids=[check.id for check in FAST])
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=str)
+@pytest.fixture(scope="module")
+def patient_bubblewrap() -> Report:
+    return run_conformance(BubblewrapBackend, ids=SLOW)
+
+
+@pytest.mark.parametrize("check", FAST, ids=str)
 def test_bubblewrap(check, bubblewrap):
     settle(bubblewrap[check.id])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("check_id", SLOW)
+def test_bubblewrap_with_patience(check_id, patient_bubblewrap):
+    settle(patient_bubblewrap[check_id])
+
+
+def test_no_attack_is_left_to_the_slow_part():
+    assert len(FAST) + len(SLOW) == len(CHECKS)
+    assert {check.id for check in CHECKS if check.kind is Kind.ATTACK} <= {check.id for check in FAST}
 
 
 def test_bubblewrap_is_really_tested(bubblewrap):
     """A backend that is unusable here or declares everything open would skip each test above."""
     assert bubblewrap.capabilities.usable, bubblewrap.capabilities.missing
     counts = bubblewrap.counts()
-    assert sum(counts.values()) == len(CHECKS)
-    assert counts[Outcome.PASSED] >= len(CHECKS) - 8
+    assert sum(counts.values()) == len(FAST)
+    assert counts[Outcome.PASSED] >= len(FAST) - 8
     if os.geteuid() == 0:
         assert not bubblewrap.of(Outcome.OPEN)
 
@@ -209,6 +238,7 @@ def test_an_attack_that_kills_the_runner_fails_its_check_and_the_rest_goes_on():
     assert "helper process" in report["stdin_bytes"].reason
 
 
+@pytest.mark.slow
 def test_a_backend_that_blocks_its_own_event_loop_fails_and_the_rest_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr(
         tempfile, "tempdir", str(tmp_path)
@@ -241,3 +271,17 @@ def test_ids_are_unique_and_every_check_says_what_it_does():
     assert len({check.id for check in CHECKS}) == len(CHECKS) >= 100
     assert sum(check.kind is Kind.ATTACK for check in CHECKS) >= 40
     assert all(check.description.endswith(".") for check in CHECKS)
+
+
+def test_the_command_writes_a_table_and_ends_with_the_outcome(capsys):
+    assert main(["--check", "stdin_bytes", "--check", "exit_codes"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines[:2]] == [["ok", "exit_codes"], ["ok", "stdin_bytes"]]
+    assert "2 passed, 0 failed, 0 open, 0 skipped" in lines
+    assert main(["--backend", "careless_backend:CarelessBackend", "--check", "exit_codes"]) == 1
+    assert "FAIL exit_codes" in capsys.readouterr().out
+    assert main(["--backend", "local", "--check", "host_file_read"]) == 1  # nothing passed: nothing is shown
+    assert "open host_file_read" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["--backend", "no_such_backend"])
+    assert "no_such_backend" in capsys.readouterr().err

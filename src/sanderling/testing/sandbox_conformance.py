@@ -13,6 +13,8 @@ A backend of your own is tested with five lines::
     def test_sandbox(check, report):
         report[check.id].raise_if_failed()
 
+As a command, `python -m sanderling.testing.sandbox_conformance [--backend NAME]` writes a table and ends with 0 or 1.
+
 How it decides. An attack plants a canary on the host (a file, a process with secrets, a listener, a memory segment, an
 inherited descriptor, ...), sends in a program that tries to reach it, and looks at the canary: the program's own word is never
 enough to pass, and a program that doesn't come to its report fails the check. Where a success can't be seen from outside, such
@@ -261,3 +263,9 @@ def _report(received: _Received, checks: Sequence[Check], contained_by: str) -> 
         raise ValueError("no check was selected, so nothing is known; expected at least one id of CHECKS")
     results = tuple(received.results[check.id] for check in checks)
     return Report(capabilities=received.capabilities, results=results, contained_by=contained_by)
+
+
+if __name__ == "__main__":
+    from sanderling.testing.sandbox_conformance_command import main
+
+    raise SystemExit(main())
