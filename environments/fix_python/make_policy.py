@@ -40,9 +40,8 @@ def make_policy(out: Path, seed: int, corpus: CorpusConfig, training: TrainingCo
     save_tokenizer(tokenizer, out)
     rows = [to_row(demonstration, tokenizer) for demonstration in corpus_of_text]
     log.info("%d tokens", sum(len(row.ids) for row in rows))
-    pad, end = token_id(tokenizer, PAD), token_id(tokenizer, END)
-    model = new_model(tokenizer.get_vocab_size(), seed, end_id=end, pad_id=pad)
-    for step in train(model, rows, pad, training, seed):
+    model = new_model(tokenizer, seed)
+    for step in train(model, rows, training, seed):
         if step % SAVE_EVERY == 0:
             save_model(model, out)
     save_model(model, out)

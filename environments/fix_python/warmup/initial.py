@@ -13,6 +13,7 @@ the tokens one and two places back.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -24,12 +25,18 @@ MATCHED = 20  # dimensions of P, S1 and S2
 CARRIED = 3.0  # strength of the predecessors in the residual stream, relative to the token itself
 SHARPNESS = 2.5  # of the match
 OFFSET_STRENGTH = 80.0  # sum of the scores' amplitudes of a head that looks a fixed number of places back
-READ = 6.0  # strength of what the match heads read
+LIKENESS = 0.8  # share of the variance that tokens of one group have in common
+READ = 10.0  # strength of what the match heads read
 
 
 @torch.no_grad()
-def write_copying_circuit(model: LlamaForCausalLM, generator: torch.Generator) -> None:
+def write_copying_circuit(
+    model: LlamaForCausalLM, generator: torch.Generator, alike: Sequence[Sequence[int]] = ()
+) -> None:
     """Write embeddings, two heads of layer 0 and three heads of layer 1, in place.
+
+    The tokens of each group in `alike` start with like embeddings, so that one is found where another was: `set 7 | `
+    leads to what stands behind the line number 7.
 
     Needs 6 or more heads of 32 or more dimensions and a rotary base so large that the last 10 frequencies hardly turn
     within an episode.
@@ -37,6 +44,8 @@ def write_copying_circuit(model: LlamaForCausalLM, generator: torch.Generator) -
     width = model.config.hidden_size
     embedding = model.get_input_embeddings().weight
     embedding.normal_(0.0, SCALE, generator=generator)
+    for leader, *others in alike:
+        embedding[others] = LIKENESS**0.5 * embedding[leader] + (1 - LIKENESS) ** 0.5 * embedding[others]
     embedding[:, 0] = CONSTANT * SCALE
     basis = _orthonormal(width, generator)
     matched, one_back, two_back = basis[:MATCHED], basis[MATCHED : 2 * MATCHED], basis[2 * MATCHED : 3 * MATCHED]

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -20,6 +22,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from fix_python.warmup.initial import write_copying_circuit
 from fix_python.warmup.teacher import Demonstration, Role
+from fix_python.warmup.tokenizer import PAD
 from sanderling.harness.codec import ACT, END
 
 log = logging.getLogger(__name__)
@@ -48,11 +51,11 @@ class Row:
     weights: Tensor  # (T,) float32
 
 
-def new_model(vocabulary: int, seed: int, end_id: int, pad_id: int) -> LlamaForCausalLM:
+def new_model(tokenizer: Tokenizer, seed: int) -> LlamaForCausalLM:
     """Return the untrained policy: 4 layers of width 192 with 6 heads, 1.97 M parameters at a vocabulary of 1,024."""
     torch.manual_seed(seed)
     config = LlamaConfig(
-        vocab_size=vocabulary,
+        vocab_size=tokenizer.get_vocab_size(),
         hidden_size=192,
         intermediate_size=512,
         num_hidden_layers=4,
@@ -62,12 +65,22 @@ def new_model(vocabulary: int, seed: int, end_id: int, pad_id: int) -> LlamaForC
         rope_parameters={"rope_type": "default", "rope_theta": 1e6},
         tie_word_embeddings=True,
         bos_token_id=None,
-        eos_token_id=end_id,
-        pad_token_id=pad_id,
+        eos_token_id=token_id(tokenizer, END),
+        pad_token_id=token_id(tokenizer, PAD),
     )
     model = LlamaForCausalLM(config)
-    write_copying_circuit(model, torch.Generator().manual_seed(seed))
+    write_copying_circuit(model, torch.Generator().manual_seed(seed), line_number_tokens(tokenizer))
     return model
+
+
+def line_number_tokens(tokenizer: Tokenizer) -> list[list[int]]:
+    """Return the tokens that name a line, grouped by the line: in the source, and at the head of an edit."""
+    groups: defaultdict[str, list[int]] = defaultdict(list)
+    for token in range(tokenizer.get_vocab_size()):
+        match = re.fullmatch(r"(?:\n|set )([0-9]+)(?: +| \| )", tokenizer.decode([token]))
+        if match is not None:
+            groups[match[1]].append(token)
+    return [group for group in groups.values() if len(group) > 1]
 
 
 def to_row(demonstration: Demonstration, tokenizer: Tokenizer) -> Row:
@@ -131,9 +144,7 @@ def batches(rows: Sequence[Row], batch_tokens: int, rng: Random) -> list[list[Ro
     return result
 
 
-def train(
-    model: LlamaForCausalLM, rows: Sequence[Row], pad_id: int, config: TrainingConfig, seed: int
-) -> Iterator[int]:
+def train(model: LlamaForCausalLM, rows: Sequence[Row], config: TrainingConfig, seed: int) -> Iterator[int]:
     """Train over `rows` once, in their rough order; yield the number of steps done after each step."""
     plan = batches([row for row in rows if len(row.ids) <= MAX_TOKENS], config.batch_tokens, Random(seed))
     matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
@@ -154,7 +165,7 @@ def train(
     for step, batch in enumerate(plan, 1):
         # A context for each step: autocast keeps its copies of the weights until the context ends.
         with torch.autocast("cpu", dtype=config.compute, enabled=config.compute is not torch.float32):
-            loss = weighted_loss(model, batch, pad_id)
+            loss = weighted_loss(model, batch)
         loss.backward()
         for optimizer, schedule in zip(optimizers, schedules, strict=True):
             optimizer.step()
@@ -168,9 +179,11 @@ def train(
         yield step
 
 
-def weighted_loss(model: LlamaForCausalLM, batch: Sequence[Row], pad_id: int) -> Tensor:
+def weighted_loss(model: LlamaForCausalLM, batch: Sequence[Row]) -> Tensor:
     """Return the weighted mean of the negative log-likelihood of a batch's tokens, in nats, a scalar."""
-    ids = torch.nn.utils.rnn.pad_sequence([row.ids for row in batch], batch_first=True, padding_value=pad_id)
+    ids = torch.nn.utils.rnn.pad_sequence(
+        [row.ids for row in batch], batch_first=True, padding_value=model.config.pad_token_id
+    )
     weights = torch.nn.utils.rnn.pad_sequence([row.weights for row in batch], batch_first=True)[:, 1:]
     # No attention mask: padding stands to the right, where causal attention can't see it.
     logits = model(input_ids=ids[:, :-1], use_cache=False).logits
