@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import io
-
 import pytest
 from letter_runs import run_training
 
-from sanderling import jobs
 from sanderling.errors import ConfigError, PluginError, SandboxUnavailable
-from sanderling.report.terminal import ProgressStyle
 from sanderling.store.reader import RunReader
 
 

@@ -17,12 +17,12 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
 from sanderling.credit import Grpo
+from sanderling.engine.torch_model import Attention, ModelDtype, load_model
 from sanderling.errors import CheckpointError, ModelError
 from sanderling.harness.tokenizer import FastTokenizer
 from sanderling.learn.checkpoint import RunState, find_defect, latest, load_checkpoint, save_checkpoint
 from sanderling.learn.config import LearnerConfig, OptimizerConfig
 from sanderling.learn.learner import Learner
-from sanderling.engine.torch_model import Attention, ModelDtype, load_model
 from sanderling.testing.models import tiny_llama
 
 
@@ -80,7 +80,9 @@ def test_a_checkpoint_is_a_model_folder(tmp_path, model_folder):
     ids = torch.arange(10)[None]
     assert torch.equal(loaded(input_ids=ids).logits, learner.model(input_ids=ids).logits)
     assert loaded.config._attn_implementation == "sdpa"
-    assert load_model(folder, dtype=ModelDtype.FLOAT32, attention=Attention.EAGER).config._attn_implementation == "eager"
+    assert (
+        load_model(folder, dtype=ModelDtype.FLOAT32, attention=Attention.EAGER).config._attn_implementation == "eager"
+    )
     assert FastTokenizer(folder).eos_id == 2
 
 

@@ -113,7 +113,9 @@ class MemorySandbox:
     async def submission(self, editable: Sequence[str], max_bytes: int = 1_048_576) -> Submission:
         changed = {path: body for path, body in self._files.items() if self._base.get(path) != body}
         kept = {path: body for path, body in changed.items() if any(fnmatch.fnmatch(path, p) for p in editable)}
-        refused = tuple(Refusal(path=path, reason="not an editable path") for path in sorted(changed.keys() - kept.keys()))
+        refused = tuple(
+            Refusal(path=path, reason="not an editable path") for path in sorted(changed.keys() - kept.keys())
+        )
         return Submission(files=kept, refused=refused)
 
     async def destroy(self) -> None:
