@@ -25,8 +25,8 @@ LIMITS = Limits(
     disk_mb=16,
     memory_mb=256,
     processes=16,
-    max_turns=10,
-    max_context_tokens=1024,
+    max_turns=20,
+    max_context_tokens=1280,
     max_action_tokens=96,
 )
 
