@@ -20,11 +20,10 @@ import torch
 from tokenizers import Tokenizer
 from transformers import LlamaForCausalLM
 
-from fix_python.warmup.corpus import CorpusConfig, demonstrations
+from fix_python.warmup.corpus import CorpusConfig, make_demonstrations, make_exercises
 from fix_python.warmup.teacher import Demonstration
-from fix_python.warmup.tokenizer import PAD, save_tokenizer, train_tokenizer
-from fix_python.warmup.train import TrainingConfig, new_model, to_row, token_id, train
-from sanderling.harness.codec import END
+from fix_python.warmup.tokenizer import save_tokenizer, train_tokenizer
+from fix_python.warmup.train import TrainingConfig, new_model, to_row, train
 
 FOLDER = Path(__file__).with_name("policy")
 TOKENIZER_SAMPLE = 4000
@@ -35,10 +34,11 @@ log = logging.getLogger(__name__)
 
 def make_policy(out: Path, seed: int, corpus: CorpusConfig, training: TrainingConfig) -> None:
     """Make a policy folder at `out`, overwriting what it holds; intermediate weights are saved on the way."""
-    corpus_of_text = demonstrations(corpus, seed)
-    tokenizer = tokenizer_for(corpus_of_text, seed)
+    rng = Random(seed)
+    demonstrations = make_demonstrations(corpus, make_exercises(corpus, rng), rng)
+    tokenizer = tokenizer_for(demonstrations, seed)
     save_tokenizer(tokenizer, out)
-    rows = [to_row(demonstration, tokenizer) for demonstration in corpus_of_text]
+    rows = [to_row(demonstration, tokenizer) for demonstration in demonstrations]
     log.info("%d tokens", sum(len(row.ids) for row in rows))
     model = new_model(tokenizer, seed)
     for step in train(model, rows, training, seed):

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from random import Random
+from typing import Any
 
 import libcst as cst
 
 from fix_python.catalogue import problems
 from fix_python.problem import Problem
 from fix_python.splits import TRAIN, assign
-from fix_python.warmup import programs
-from fix_python.warmup.library import library_functions
+from fix_python.warmup.arguments import Draw, guessed_draw
+from fix_python.warmup.library import library_functions, near_held_out, practice_functions
+from fix_python.warmup.programs import name_pool, random_program
 from fix_python.warmup.rename import new_names, renamed
 from fix_python.warmup.trial import Calls, recorded_calls
 from sanderling.errors import TaskError
@@ -31,6 +33,11 @@ class Exercise:
     source: str
     bugs: tuple[Mutant, ...]
     calls: Calls | None  # None: the function can't run here, so nothing of a test can be shown
+
+    def draw_bug(self, rng: Random) -> Mutant:
+        """Draw a bug, every family that the function has with the same probability."""
+        family = rng.choice(sorted({bug.family for bug in self.bugs}))
+        return rng.choice([bug for bug in self.bugs if bug.family == family])
 
 
 def some_mutants(source: str, rng: Random) -> tuple[Mutant, ...]:
@@ -61,13 +68,33 @@ def program_exercises(rng: Random, count: int) -> Iterator[Exercise]:
     """Yield `count` exercises from random programs, with calls that mostly succeed."""
     made = 0
     while made < count:
-        program = programs.random_program(rng)
-        arguments = [program.draw(rng) for _ in range(rng.randint(*CALLS))]
-        calls = recorded_calls(program.source, program.name, arguments)
+        program = random_program(rng)
+        calls = recorded_calls(program.source, program.name, _several(program.draw, rng))
+        if calls is None or near_held_out(program.source):
+            continue
         bugs = some_mutants(program.source, rng)
-        if calls is not None and bugs:
+        if bugs:
             made += 1
             yield Exercise(name=program.name, source=program.source, bugs=bugs, calls=calls)
+
+
+def practice_exercises(rng: Random, variants: int) -> Iterator[Exercise]:
+    """Yield `variants` exercises for each practice function, as `problem_exercises` does."""
+    for source in practice_functions():
+        name = source[4 : source.index("(")]
+        draw = guessed_draw(source, name, rng)
+        calls = None if draw is None else recorded_calls(source, name, _several(draw, rng))
+        exercise = Exercise(name=name, source=source, bugs=tuple(mutants(source)), calls=calls)
+        yield from _variants(exercise, draw, variants, rng)
+
+
+def problem_exercises(rng: Random, variants: int) -> Iterator[Exercise]:
+    """Yield `variants` exercises for each training problem: the first as it is, the others with other names."""
+    for problem in training_problems():
+        bugs = tuple(mutants(problem.source))
+        calls = recorded_calls(problem.source, problem.name, problem.examples)
+        exercise = Exercise(name=problem.name, source=problem.source, bugs=bugs, calls=calls)
+        yield from _variants(exercise, problem.cases, variants, rng)
 
 
 def training_problems() -> list[Problem]:
@@ -76,28 +103,20 @@ def training_problems() -> list[Problem]:
     return [problem for problem in problems().values() if split[problem.name] == TRAIN]
 
 
-def problem_exercises(rng: Random, variants: int) -> Iterator[Exercise]:
-    """Yield `variants` exercises for each training problem: the first as it is, the others with other names."""
-    pool = programs.name_pool()
-    for problem in training_problems():
-        bugs = tuple(mutants(problem.source))
-        calls = recorded_calls(problem.source, problem.name, problem.examples)
-        exercise = Exercise(name=problem.name, source=problem.source, bugs=bugs, calls=calls)
-        yield exercise
-        for _ in range(variants - 1):
-            other = _renamed(exercise, problem, pool, rng)
-            if other is not None:
-                yield other
+def _several(draw: Draw, rng: Random) -> list[tuple[Any, ...]]:
+    return [draw(rng) for _ in range(rng.randint(*CALLS))]
 
 
-def _renamed(exercise: Exercise, problem: Problem, pool: tuple[str, ...], rng: Random) -> Exercise | None:
-    names = new_names(exercise.source, pool, rng, rng.choice([0.4, 0.8, 1.0]))
-    source = renamed(exercise.source, names)
-    if source is None:
-        return None
-    arguments: Sequence[tuple] = problem.examples
-    if rng.random() < 0.5:
-        arguments = problem.draw(rng, rng.randint(*CALLS))
-    calls = recorded_calls(source, exercise.name, arguments)
-    bugs = [replace(bug, source=text) for bug in exercise.bugs if (text := renamed(bug.source, names)) is not None]
-    return Exercise(name=exercise.name, source=source, bugs=tuple(bugs), calls=calls) if calls and bugs else None
+def _variants(exercise: Exercise, draw: Draw | None, count: int, rng: Random) -> Iterator[Exercise]:
+    pool = name_pool()
+    yield exercise
+    for _ in range(count - 1):
+        names = new_names(exercise.source, pool, rng, rng.choice([0.0, 0.4, 0.8, 1.0]))
+        source = renamed(exercise.source, names)
+        bugs = [replace(bug, source=text) for bug in exercise.bugs if (text := renamed(bug.source, names)) is not None]
+        if source is None or not bugs:
+            continue
+        calls = exercise.calls
+        if calls is not None and draw is not None and rng.random() < 0.5:
+            calls = recorded_calls(source, exercise.name, _several(draw, rng))
+        yield Exercise(name=exercise.name, source=source, bugs=tuple(bugs), calls=calls)

@@ -1,4 +1,7 @@
-"""Functions of the Python standard library that is installed: ordinary code, to learn copying and ordinary shapes from."""
+"""Functions to learn from: practice functions written for it, and those of the Python standard library that is installed.
+
+None of them is near to a held-out problem, by the same measure and limit that divide the problems into splits.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,13 @@ import re
 import sysconfig
 import warnings
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from random import Random
+
+from fix_python.catalogue import problems
+from fix_python.similarity import Shingles, View, likeness, shingles
+from fix_python.splits import HELD_OUT, NEAR, assign
 
 MIN_LINES, MAX_LINES = 3, 16
 MAX_CHARACTERS = 600
@@ -17,6 +25,32 @@ _LEFT_OUT = frozenset(
     {"site-packages", "test", "tests", "idlelib", "idle_test", "lib2to3", "__pycache__", "turtledemo"}
 )
 _PLAIN_QUOTES = re.compile(r"'([^'\"\\\n]*)'")
+
+
+def practice_functions() -> list[str]:
+    """Return the sources of the functions in the folder `practice`, each ending in a newline."""
+    sources = []
+    for file in sorted(Path(__file__).with_name("practice").glob("*.txt")):
+        text = file.read_text("utf-8")
+        nodes = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
+        sources += ["\n".join(text.split("\n")[node.lineno - 1 : node.end_lineno]) + "\n" for node in nodes]
+    return [source for source in sources if not near_held_out(source)]
+
+
+@cache
+def _held_out() -> tuple[frozenset[str], list[tuple[View, Shingles]]]:
+    split = assign(list(problems().values()))
+    held_out = [problem for problem in problems().values() if split[problem.name] == HELD_OUT]
+    return frozenset(p.name for p in held_out), [(view, shingles(p.source, view)) for p in held_out for view in View]
+
+
+def near_held_out(source: str) -> bool:
+    """Return whether a function has the name of a held-out problem or is near to one, as `fix_python.splits` has it."""
+    names, looks = _held_out()
+    if source[4 : source.index("(")] in names:
+        return True
+    own = {view: shingles(source, view) for view in View}
+    return any(likeness(own[view], other) >= NEAR for view, other in looks)
 
 
 def library_functions(rng: Random, count: int) -> list[str]:
@@ -28,6 +62,8 @@ def library_functions(rng: Random, count: int) -> list[str]:
     free: list[str] = []
     methods: list[str] = []
     for source in dict.fromkeys(_all_functions()):
+        if near_held_out(source):
+            continue
         (methods if "self" in source else free).append(source)
     rng.shuffle(free)
     rng.shuffle(methods)

@@ -15,7 +15,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-WORDS = ("ann", "bob", "cy", "pen", "ink", "cup", "Red", "blue", "oak", "a", "to", "Tin", "map", "sea", "apple")
+from fix_python.warmup.arguments import ANNOTATION, DRAW
+
 _VERBS = "count find make get pick sum_of list_of show check next_of total all_of first last best join split fill"
 _NOUNS = "items parts marks words cells pairs steps names points values rows codes tags bits runs gaps links jobs"
 _POOLS = {
@@ -102,7 +103,7 @@ def random_program(rng: Random) -> Program:
     source = "\n".join([*lines, *body]) + "\n"
     ast.parse(source)
     kinds = [kind for _, kind in shape.parameters]
-    return Program(name=name, source=source, draw=lambda draw: tuple(_VALUES[kind](draw) for kind in kinds))
+    return Program(name=name, source=source, draw=lambda draw: tuple(DRAW[kind](draw) for kind in kinds))
 
 
 class _Filling:
@@ -121,7 +122,7 @@ class _Filling:
         parts = []
         for name, kind in shape.parameters:
             default = " = None" if kind == "maybe" and annotated else "=None" if kind == "maybe" else ""
-            parts.append(self.text(f"${name}") + (f": {_ANNOTATIONS[kind]}" if annotated else "") + default)
+            parts.append(self.text(f"${name}") + (f": {ANNOTATION[kind]}" if annotated else "") + default)
         return ", ".join(parts)
 
     def line(self, line: str) -> str | None:
@@ -181,58 +182,6 @@ def _key(text: str, start: int, bars: list[int]) -> tuple[str | None, int]:
     if bars and text[start + 1].isalpha() and text[start + 2] == ":":
         return text[start + 1], start + 3
     return None, start + 1
-
-
-def _list(rng: Random, low: int, high: int, longest: int = 6) -> list[int]:
-    return [rng.randint(low, high) for _ in range(rng.randint(0, longest))]
-
-
-def _words(rng: Random) -> list[str]:
-    return [rng.choice(WORDS) for _ in range(rng.randint(0, 5))]
-
-
-def _stock(rng: Random) -> dict[str, int]:
-    return {name: rng.randint(0, 6) for name in rng.sample(WORDS, rng.randint(0, 4))}
-
-
-def _grid(rng: Random) -> list[list[int]]:
-    width = rng.randint(1, 4)
-    return [[rng.randint(0, 9) for _ in range(width)] for _ in range(rng.randint(1, 4))]
-
-
-_VALUES: dict[str, Callable[[Random], Any]] = {
-    "ints": lambda rng: _list(rng, *rng.choice([(0, 9), (-5, 5), (0, 3), (-20, 99)])),
-    "int": lambda rng: rng.randint(-3, 9),
-    "small": lambda rng: rng.randint(1, 5),
-    "index": lambda rng: rng.randint(0, 3),
-    "count": lambda rng: rng.choice([0, 1, 5, 10, 12, 20, 50, rng.randint(2, 150), rng.randint(2, 60)]),
-    "bool": lambda rng: rng.random() < 0.5,
-    "text": lambda rng: " ".join(_words(rng)) + rng.choice(["", "", "7", "ee", "A1 x"]),
-    "letter": lambda rng: rng.choice("aeo n-"),
-    "pairstext": lambda rng: ",".join(
-        rng.choice(["a=1", "b=2", "a=7", "c", "", "d=10"]) for _ in range(rng.randint(0, 4))
-    ),
-    "words": _words,
-    "name": lambda rng: rng.choice(WORDS),
-    "stock": _stock,
-    "named": lambda rng: [(rng.choice(WORDS[:5]), rng.randint(-2, 9)) for _ in range(rng.randint(0, 5))],
-    "pairs": lambda rng: [(rng.randint(-2, 6), rng.randint(0, 9)) for _ in range(rng.randint(0, 4))],
-    "moves": lambda rng: "".join(rng.choice("UDLRNSWE") for _ in range(rng.randint(0, 6))),
-    "grid": _grid,
-    "ops": lambda rng: [rng.choice(["1", "2", "7", "+", "*", "d", "x"]) for _ in range(rng.randint(0, 6))],
-    "nested": lambda rng: [_list(rng, 0, 9, 4) for _ in range(rng.randint(0, 4))],
-    "maybe": lambda rng: rng.choice([None, None, [], [1]]),
-    "brackets": lambda rng: "".join(rng.choice("(()) )(a") for _ in range(rng.randint(0, 7))),
-    "year": lambda rng: rng.choice([2000, 1900, 2024, 2023, rng.randint(1800, 2100)]),
-}
-_ANNOTATIONS = {
-    **dict.fromkeys(["int", "small", "index", "count", "year"], "int"),
-    **dict.fromkeys(["text", "letter", "pairstext", "name", "moves", "brackets"], "str"),
-    **dict.fromkeys(["ints", "words", "named", "pairs", "grid", "ops", "nested"], "list"),
-    "bool": "bool",
-    "stock": "dict",
-    "maybe": "list | None",
-}
 
 
 def name_pool() -> tuple[str, ...]:

@@ -87,7 +87,7 @@ def copy_lines(exercise: Exercise, rng: Random) -> Demonstration:
 
 def repair_many(exercise: Exercise, rng: Random, most: int = 4) -> Demonstration:
     """Demonstrate repairs alone: up to `most` bugs in different lines, repaired in random order, nothing run."""
-    bugs = list({bug.line: bug for bug in rng.sample(exercise.bugs, len(exercise.bugs))}.values())
+    bugs = list({bug.line: bug for bug in [exercise.draw_bug(rng) for _ in range(2 * most)]}.values())
     bugs = bugs[: rng.randint(1, most)]
     workspace = _Workspace(exercise.source)
     gold = exercise.source.splitlines()
@@ -102,8 +102,7 @@ def repair_many(exercise: Exercise, rng: Random, most: int = 4) -> Demonstration
 
 def demonstrate(exercise: Exercise, rng: Random, habits: Habits) -> Demonstration:
     """Demonstrate a whole episode on one bug, with what the visible tests really print."""
-    family = rng.choice(sorted({bug.family for bug in exercise.bugs}))
-    bug = rng.choice([bug for bug in exercise.bugs if bug.family == family])
+    bug = exercise.draw_bug(rng)
     return _Episode(exercise, bug, rng, habits).play()
 
 

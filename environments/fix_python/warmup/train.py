@@ -36,8 +36,8 @@ class TrainingConfig:
     """How the policy is trained. Learning rates fall along a cosine to a twentieth."""
 
     batch_tokens: int = 4096  # padded tokens of one step, at most
-    muon_lr: float = 0.02
-    adam_lr: float = 3e-3
+    muon_lr: float = 0.01
+    adam_lr: float = 1e-3
     warmup_steps: int = 40
     log_every: int = 25
     compute: torch.dtype = torch.bfloat16  # of the matrix products; weights and optimiser state are float32
