@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 import os
 import traceback
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -20,9 +21,10 @@ from sanderling.errors import PluginError, SandboxUnavailable, SanderlingError
 from sanderling.harness.protocol import Harness
 from sanderling.harness.tokenizer import FastTokenizer
 from sanderling.plugins import load_object
-from sanderling.rollout.config import RolloutConfig
+from sanderling.rollout.config import LimitOverrides, RolloutConfig
 from sanderling.rollout.episode import Stage
 from sanderling.rollout.lockstep import LockstepEngine
+from sanderling.rollout.scheduler import with_limits
 from sanderling.sandbox.protocol import Capabilities, SandboxBackend
 from sanderling.tasks.protocol import TaskSet
 from sanderling.verify.protocol import Verifier
@@ -184,6 +186,7 @@ class Policy:
     name: str
     folder: Path
     tokenizer: FastTokenizer
+    window: int | None  # tokens that the model can read at most, where its config says so
 
 
 def load_policy_folder(name: str) -> Policy:
@@ -194,7 +197,18 @@ def load_policy_folder(name: str) -> Policy:
     """
     folder = resolve_policy(name)
     inspect_folder(folder)
-    return Policy(name=name, folder=folder, tokenizer=FastTokenizer(folder))
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    window = config.get("max_position_embeddings", (config.get("text_config") or {}).get("max_position_embeddings"))
+    return Policy(name=name, folder=folder, tokenizer=FastTokenizer(folder), window=window)
+
+
+def limits_within(window: int | None, limits: LimitOverrides, environment: Environment, split: str) -> LimitOverrides:
+    """Return the overrides with contexts cut to what the model can read, where tasks of the split would go beyond it."""
+    first = next(iter(environment.tasks.ids(split)), None)
+    if window is None or first is None:
+        return limits
+    wanted = with_limits(environment.tasks.get(first), limits).limits.max_context_tokens
+    return limits.model_copy(update={"max_context_tokens": window}) if wanted > window else limits
 
 
 def make_model(config: Config, folder: Path, *, dtype: str) -> Any:

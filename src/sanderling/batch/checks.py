@@ -137,7 +137,10 @@ def check_cut(rows: Sequence[TrainingRow], micros: Sequence[MicroBatch]) -> None
             padded = getattr(micro, name)[place]
             kept, cut = padded[: micro.lengths[place]], getattr(row, name)
             rest = cut[micro.lengths[place] :] if name != "token_ids" else ()
-            if not np.array_equal(kept, cut[: len(kept)]) or np.any(rest) or np.any(padded[len(kept) :]):
+            # A NaN compares with itself here: refusing it is the loss's business, which names it.
+            floating = cut.dtype.kind == "f"
+            same = np.array_equal(kept, cut[: len(kept)], equal_nan=floating)
+            if not same or np.any(np.nan_to_num(rest)) or np.any(padded[len(kept) :]):
                 raise InvariantViolation(
                     f"invariant 6, trajectory {row.trajectory_id}: {name} differs between row and micro-batch"
                 )

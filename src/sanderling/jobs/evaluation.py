@@ -7,7 +7,7 @@ from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 
-from sanderling.assemble import load_environment, load_policy_folder, open_stage, set_threads
+from sanderling.assemble import limits_within, load_environment, load_policy_folder, open_stage, set_threads
 from sanderling.config import Config, EvaluationConfig
 from sanderling.errors import ConfigError, RunFolderError
 from sanderling.learn.evaluation import Draw, Evaluation, choose_tasks, evaluate
@@ -35,7 +35,8 @@ async def evaluate_policy(config: Config, decoding: Decoding, out: Path | None) 
         raise RunFolderError(f"{out} holds a run already; give a new folder for the episodes of this evaluation")
     environment = load_environment(config.environment, config.verifier)
     policy = load_policy_folder(config.policy)
-    tasks = choose_tasks(environment, settings.split, settings.tasks, settings.seed, config.limits)
+    limits = limits_within(policy.window, config.limits, environment, settings.split)
+    tasks = choose_tasks(environment, settings.split, settings.tasks, settings.seed, limits)
     set_threads(config)
     draw = draw_of(settings) if decoding is Decoding.SAMPLED else replace(draw_of(settings), temperature=0.0)
     with RunFolder.at(out, config.to_toml(), {}) if out is not None else nullcontext() as folder:

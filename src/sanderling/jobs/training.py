@@ -11,12 +11,20 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TextIO
 
-from sanderling.assemble import Policy, load_environment, load_policy_folder, make_model, open_stage, set_threads
+from sanderling.assemble import (
+    Policy,
+    limits_within,
+    load_environment,
+    load_policy_folder,
+    make_model,
+    open_stage,
+    set_threads,
+)
 from sanderling.config import Config
 from sanderling.credit.catalogue import load_estimator
 from sanderling.engine.agreement import OnMismatch
 from sanderling.environment import Environment
-from sanderling.errors import CheckpointError, ConfigError, SanderlingError
+from sanderling.errors import CheckpointError, SanderlingError
 from sanderling.jobs.evaluation import draw_of
 from sanderling.jobs.settings import check_settings, config_hash, open_run
 from sanderling.learn.evaluation import Evaluation, choose_tasks, evaluate
@@ -75,10 +83,9 @@ async def train(config: Config, run: Path | None, *, resume: bool, stream: TextI
     check_settings(config, run, resume=resume)
     environment = load_environment(config.environment, config.verifier)
     policy = load_policy_folder(config.policy)
-    tasks = choose_tasks(
-        environment, config.evaluation.split, config.evaluation.tasks, config.evaluation.seed, config.limits
-    )
-    stream_of_tasks = TaskStream(environment=environment, split=config.split, seed=config.seed, overrides=config.limits)
+    limits = limits_within(policy.window, config.limits, environment, config.split)
+    tasks = choose_tasks(environment, config.evaluation.split, config.evaluation.tasks, config.evaluation.seed, limits)
+    stream_of_tasks = TaskStream(environment=environment, split=config.split, seed=config.seed, overrides=limits)
     stream_of_tasks.task(0)  # an empty or misnamed split is found before anything starts
     estimator = load_estimator(config.credit.estimator, config.credit.settings)
     async with open_stage(config, environment, policy, config.rollout) as stage:
@@ -108,7 +115,6 @@ async def _train(job: _Training, stream: TaskStream, estimator: Any) -> TrainRes
         optimizer=config.optimizer, loss=config.loss, batch=config.batch, temperature=config.sampling.temperature
     )
     learner = Learner(make_model(config, job.policy.folder, dtype="float32"), settings)
-    _check_window(job, learner)
     done = await _restore(job, learner)
     per_step = config.rollout.groups_per_step
     scheduler = Scheduler(stream, job.stage, config.rollout, position=done * per_step, end=config.steps * per_step)
@@ -166,21 +172,6 @@ def _tolerance(config: Config) -> float:
     return math.inf if config.sampling.on_mismatch == "allow" else TOLERANCE[config.engine.dtype]
 
 
-def _check_window(job: _Training, learner: Any) -> None:
-    """Refuse contexts that are longer than the model can read.
-
-    Raises:
-        ConfigError: gives both numbers.
-    """
-    window = getattr(learner.model.config, "max_position_embeddings", None)
-    limit = job.tasks[0].limits.max_context_tokens
-    if window is not None and limit > window:
-        raise ConfigError(
-            f"max_context_tokens is {limit}, but the model of policy {job.policy.name} reads at most {window} tokens; set "
-            f"--limits.max_context_tokens={window} or take another policy"
-        )
-
-
 async def _restore(job: _Training, learner: Any) -> int:
     """Put the newest whole checkpoint into learner and engine; return its step, 0 for a new run."""
     from sanderling.engine.weights import push
@@ -232,6 +223,8 @@ def _announce(job: _Training) -> None:
         f"{'of the state left behind' if config.rollout.truncated_reward == 'grade' else '0'} and "
         f"{'is trained' if config.rollout.truncated_gradient == 'train' else 'is not trained'}"
     )
+    if limits.max_context_tokens == job.policy.window:
+        job.progress.note(f"contexts end at {job.policy.window} tokens, which is all that the model can read")
     for risk in sandbox.open_risks:
         job.progress.note(f"open in this sandbox mode: {risk}")
     if config.control != "none":
