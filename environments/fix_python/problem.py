@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
+from types import FunctionType
 from typing import Any
 
 Arguments = tuple[Any, ...]
@@ -46,7 +47,7 @@ REGISTRY: dict[str, Problem] = {}
 
 def problem(
     *, examples: Sequence[Arguments], cases: Callable[[Random], Arguments]
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+) -> Callable[[FunctionType], FunctionType]:
     """Register the decorated function as a problem; return the function unchanged.
 
     Args:
@@ -57,7 +58,7 @@ def problem(
         ValueError: a second function of that name, no docstring, or an example that is not a tuple.
     """
 
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+    def register(function: FunctionType) -> FunctionType:
         name = function.__name__
         if name in REGISTRY:
             raise ValueError(f"two problems are called {name!r}; names must be unique across all topics")
