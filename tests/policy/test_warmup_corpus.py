@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import replace
+from functools import cache
 from random import Random
 
 from fix_python.catalogue import problems
 from fix_python.similarity import View, likeness, shingles
-from fix_python.splits import HELD_OUT, TRAIN, assign
-from fix_python.warmup.corpus import CorpusConfig, demonstrations
-from fix_python.warmup.exercises import problem_exercises, program_exercises, training_problems
-from fix_python.warmup.library import library_functions
+from fix_python.splits import HELD_OUT, NEAR, TRAIN, assign
+from fix_python.warmup.corpus import CorpusConfig, Exercises, Rounds, make_demonstrations, make_exercises
+from fix_python.warmup.exercises import library_exercises, problem_exercises, program_exercises, training_problems
+from fix_python.warmup.library import library_functions, near_held_out, practice_functions
 from fix_python.warmup.programs import random_program, shapes
 from fix_python.warmup.rename import new_names, renamed
 from fix_python.warmup.teacher import Demonstration, Habits, Role, demonstrate, prompt_of
@@ -20,7 +22,28 @@ from fix_python.warmup.trial import recorded_calls, visible_report
 from sanderling.harness.line_edit import Call, LineEditHarness, parse_call
 from sanderling.types import Task
 
-SMALL = CorpusConfig(library=12, programs=8, variants=1, problem_rounds=1)
+ONCE = Rounds(library=1, programs=1, practice=1, problems=1)
+SMALL = CorpusConfig(
+    library=12,
+    programs=8,
+    practice=4,
+    practice_variants=2,
+    problems=4,
+    problem_variants=2,
+    copies=20,
+    repairs=ONCE,
+    episodes=ONCE,
+)
+
+
+@cache
+def small_exercises() -> Exercises:
+    return make_exercises(SMALL, Random(0))
+
+
+@cache
+def small_corpus() -> list[Demonstration]:
+    return make_demonstrations(SMALL, small_exercises(), Random(0))
 
 
 def actions(demonstration: Demonstration) -> list[str]:
@@ -43,7 +66,7 @@ def test_most_bugs_of_programs_show_in_their_visible_tests() -> None:
     rng = Random(1)
     shown = [
         not visible_report(bug.source, exercise.calls)[1]
-        for exercise in program_exercises(rng, 20)
+        for exercise in program_exercises(rng, 12)
         for bug in exercise.bugs
         if exercise.calls is not None
     ]
@@ -82,7 +105,7 @@ def test_held_out_problems_are_nowhere_in_the_corpus() -> None:
     split = assign(list(problems().values()))
     held_out = [p for p in problems().values() if split[p.name] == HELD_OUT]
     assert all(split[p.name] == TRAIN for p in training_problems())
-    text = "\n".join(piece.text for demonstration in demonstrations(SMALL, 0) for piece in demonstration)
+    text = "\n".join(piece.text for demonstration in small_corpus() for piece in demonstration)
     for problem in held_out:
         assert not re.search(rf"\b{problem.name}\b", text)
         docstring = ast.get_docstring(ast.parse(problem.source).body[0])  # type: ignore[arg-type]
@@ -90,19 +113,26 @@ def test_held_out_problems_are_nowhere_in_the_corpus() -> None:
         assert docstring not in text
 
 
-def test_no_random_program_is_a_held_out_problem_under_other_names() -> None:
+def test_nothing_in_the_corpus_is_near_a_held_out_problem() -> None:
     split = assign(list(problems().values()))
-    held_out = {p.name: shingles(p.source, View.BLIND) for p in problems().values() if split[p.name] == HELD_OUT}
-    rng = Random(2)
-    for _ in range(300):
-        program = random_program(rng)
-        own = shingles(program.source, View.BLIND)
-        closest = max(held_out, key=lambda name: likeness(own, held_out[name]))
-        assert likeness(own, held_out[closest]) < 0.8, f"{closest}\n{program.source}"
+    held_out = [p for p in problems().values() if split[p.name] == HELD_OUT]
+    looks = [(view, shingles(p.source, view)) for p in held_out for view in View]
+    for source in [*practice_functions(), *(exercise.source for exercise in small_exercises().every())]:
+        own = {view: shingles(source, view) for view in View}
+        assert max(likeness(own[view], other) for view, other in looks) < NEAR, source
+
+
+def test_a_held_out_problem_under_other_names_is_noticed() -> None:
+    split = assign(list(problems().values()))
+    for problem in problems().values():
+        names = new_names(problem.source, tuple(f"name_{i}" for i in range(20)), Random(0), 1.0)
+        copy = (renamed(problem.source, names) or problem.source).replace(f"def {problem.name}(", "def other(")
+        if split[problem.name] == HELD_OUT:
+            assert near_held_out(copy)
 
 
 def test_demonstrations_are_valid_calls_that_end_with_a_submission() -> None:
-    for demonstration in demonstrations(SMALL, 0):
+    for demonstration in small_corpus():
         assert demonstration[0].role is Role.PROMPT
         for text in actions(demonstration):
             assert isinstance(parse_call(text), Call), text
@@ -114,7 +144,7 @@ def test_demonstrations_are_valid_calls_that_end_with_a_submission() -> None:
 
 def test_a_teacher_that_never_errs_solves_every_bug() -> None:
     habits = Habits(tests_first=0, repairs=1, tests_edit=1, gives_up=0, shows=0)
-    for exercise in list(problem_exercises(Random(3), 1))[::5]:
+    for exercise in problem_exercises(training_problems()[::12], Random(3), 1):
         demonstration = demonstrate(exercise, Random(4), habits)
         assert [text.split(" ")[0] for text in actions(demonstration)] == ["set", "test", "submit"]
         assert demonstration[-2].text == f"ok {len(exercise.calls.examples)} of {len(exercise.calls.examples)}"
@@ -127,8 +157,15 @@ def test_the_prompt_is_the_one_of_the_harness() -> None:
 
 
 def test_the_corpus_is_a_function_of_its_seed() -> None:
-    assert demonstrations(SMALL, 5) == demonstrations(SMALL, 5)
-    assert demonstrations(SMALL, 5) != demonstrations(SMALL, 6)
+    config = replace(SMALL, library=4, programs=4)
+    drawn = []
+    for seed in (5, 5, 6):
+        rng = Random(seed)
+        programs = list(program_exercises(rng, 6))
+        exercises = Exercises(library=list(library_exercises(rng, 4)), programs=programs, practice=[], problems=[])
+        drawn.append(make_demonstrations(config, exercises, rng))
+    assert drawn[0] == drawn[1]
+    assert drawn[0] != drawn[2]
 
 
 def test_library_functions_are_short_plain_functions() -> None:

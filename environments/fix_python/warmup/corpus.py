@@ -12,10 +12,22 @@ from fix_python.warmup.exercises import (
     practice_exercises,
     problem_exercises,
     program_exercises,
+    training_problems,
 )
+from fix_python.warmup.library import practice_functions
 from fix_python.warmup.teacher import Demonstration, Habits, copy_lines, demonstrate, repair_many
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rounds:
+    """How many demonstrations are made of each exercise, by where it comes from."""
+
+    library: int
+    programs: int
+    practice: int
+    problems: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,11 +36,14 @@ class CorpusConfig:
 
     library: int = 3000  # functions of the standard library, at most
     programs: int = 2500  # random programs
-    practice_variants: int = 8  # of each practice function, with other names
-    problem_variants: int = 14  # of each training problem, with other names
-    copies: int = 1200  # demonstrations of copying
-    repair_rounds: int = 2  # repairs demonstrated in each exercise
-    episode_rounds: int = 2  # episodes demonstrated in each exercise that runs
+    practice: int = 1000  # practice functions, at most
+    practice_variants: int = 3  # of each of them, with different calls
+    problems: int = 1000  # training problems, at most
+    problem_variants: int = 4  # of each of them, with different calls
+    copies: int = 2500  # demonstrations of copying
+    repairs: Rounds = Rounds(library=2, programs=2, practice=3, problems=4)
+    episodes: Rounds = Rounds(library=0, programs=2, practice=3, problems=8)
+    other_names: float = 0.75  # share of demonstrations in which the function's names are changed
     rehearsal: float = 0.1  # repairs among the episodes, as a share of these
     habits: Habits = field(default_factory=Habits)
 
@@ -45,14 +60,24 @@ class Exercises:
     def every(self) -> list[Exercise]:
         return [*self.library, *self.programs, *self.practice, *self.problems]
 
+    def repeated(self, rounds: Rounds) -> list[Exercise]:
+        return [
+            *self.library * rounds.library,
+            *self.programs * rounds.programs,
+            *self.practice * rounds.practice,
+            *self.problems * rounds.problems,
+        ]
+
 
 def make_exercises(config: CorpusConfig, rng: Random) -> Exercises:
     """Return all exercises. Equal for equal arguments, interpreter and standard library."""
+    practice = practice_functions()[: config.practice]
+    problems = training_problems()[: config.problems]
     exercises = Exercises(
         library=list(library_exercises(rng, config.library)),
         programs=list(program_exercises(rng, config.programs)),
-        practice=list(practice_exercises(rng, config.practice_variants)),
-        problems=list(problem_exercises(rng, config.problem_variants)),
+        practice=list(practice_exercises(practice, rng, config.practice_variants)),
+        problems=list(problem_exercises(problems, rng, config.problem_variants)),
     )
     log.info(
         "exercises: %d from the standard library, %d programs, %d practice functions, %d training problems",
@@ -63,12 +88,16 @@ def make_exercises(config: CorpusConfig, rng: Random) -> Exercises:
 
 def make_demonstrations(config: CorpusConfig, exercises: Exercises, rng: Random) -> list[Demonstration]:
     """Return the demonstrations in the order of training."""
+
+    def varied(exercise: Exercise) -> Exercise:
+        return exercise.with_other_names(rng) if rng.random() < config.other_names else exercise
+
     every = exercises.every()
-    running = [exercise for exercise in every if exercise.calls is not None]
-    copies = [copy_lines(e, rng) for e in rng.sample(every, min(config.copies, len(every)))]
-    repairs = [repair_many(e, rng) for e in every for _ in range(config.repair_rounds)]
-    episodes = [demonstrate(e, rng, config.habits) for e in running for _ in range(config.episode_rounds)]
-    episodes += [repair_many(e, rng) for e in rng.choices(every, k=int(config.rehearsal * len(episodes)))]
+    copies = [copy_lines(varied(e), rng) for e in rng.choices(every, k=config.copies)]
+    repairs = [repair_many(varied(e), rng) for e in exercises.repeated(config.repairs)]
+    running = [e for e in exercises.repeated(config.episodes) if e.calls is not None]
+    episodes = [demonstrate(varied(e), rng, config.habits) for e in running]
+    episodes += [repair_many(varied(e), rng) for e in rng.choices(every, k=int(config.rehearsal * len(episodes)))]
     rng.shuffle(repairs)
     rng.shuffle(episodes)
     log.info("demonstrations: %d copies, %d repairs, %d episodes", len(copies), len(repairs), len(episodes))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -13,14 +13,15 @@ from fix_python.catalogue import problems
 from fix_python.problem import Problem
 from fix_python.splits import TRAIN, assign
 from fix_python.warmup.arguments import Draw, guessed_draw
-from fix_python.warmup.library import library_functions, near_held_out, practice_functions
+from fix_python.warmup.library import library_functions, near_held_out
 from fix_python.warmup.programs import name_pool, random_program
-from fix_python.warmup.rename import new_names, renamed
+from fix_python.warmup.rename import invented_name, new_names, renamed
 from fix_python.warmup.trial import Calls, recorded_calls
 from sanderling.errors import TaskError
 from sanderling.tasks.mutation import FAMILIES, Family, Mutant, Site, mutants
 
 CALLS = (3, 5)
+BUGS_RENAMED = 12
 _MANY = {"wrong_variable": 0.05, "constant": 0.2, "boundary": 0.35, "dropped_statement": 0.3}
 _FEW = 0.5
 
@@ -38,6 +39,17 @@ class Exercise:
         """Draw a bug, every family that the function has with the same probability."""
         family = rng.choice(sorted({bug.family for bug in self.bugs}))
         return rng.choice([bug for bug in self.bugs if bug.family == family])
+
+    def with_other_names(self, rng: Random) -> Exercise:
+        """Return the exercise with other names and at most `BUGS_RENAMED` of its bugs; itself if that is impossible."""
+        pool = name_pool() if rng.random() < 0.5 else tuple(invented_name(rng) for _ in range(40))
+        names = new_names(self.source, pool, rng, rng.choice([0.4, 0.8, 1.0]))
+        source = renamed(self.source, names)
+        drawn = {id(bug): bug for bug in [self.draw_bug(rng) for _ in range(BUGS_RENAMED)]}.values()
+        bugs = [replace(bug, source=text) for bug in drawn if (text := renamed(bug.source, names)) is not None]
+        if source is None or not bugs:
+            return self
+        return replace(self, source=source, bugs=tuple(bugs))
 
 
 def some_mutants(source: str, rng: Random) -> tuple[Mutant, ...]:
@@ -78,9 +90,9 @@ def program_exercises(rng: Random, count: int) -> Iterator[Exercise]:
             yield Exercise(name=program.name, source=program.source, bugs=bugs, calls=calls)
 
 
-def practice_exercises(rng: Random, variants: int) -> Iterator[Exercise]:
-    """Yield `variants` exercises for each practice function, as `problem_exercises` does."""
-    for source in practice_functions():
+def practice_exercises(sources: Sequence[str], rng: Random, variants: int) -> Iterator[Exercise]:
+    """Yield `variants` exercises for each practice function, with different calls where it runs."""
+    for source in sources:
         name = source[4 : source.index("(")]
         draw = guessed_draw(source, name, rng)
         calls = None if draw is None else recorded_calls(source, name, _several(draw, rng))
@@ -88,9 +100,9 @@ def practice_exercises(rng: Random, variants: int) -> Iterator[Exercise]:
         yield from _variants(exercise, draw, variants, rng)
 
 
-def problem_exercises(rng: Random, variants: int) -> Iterator[Exercise]:
-    """Yield `variants` exercises for each training problem: the first as it is, the others with other names."""
-    for problem in training_problems():
+def problem_exercises(chosen: Sequence[Problem], rng: Random, variants: int) -> Iterator[Exercise]:
+    """Yield `variants` exercises for each problem: the first with its examples, the others with other calls."""
+    for problem in chosen:
         bugs = tuple(mutants(problem.source))
         calls = recorded_calls(problem.source, problem.name, problem.examples)
         exercise = Exercise(name=problem.name, source=problem.source, bugs=bugs, calls=calls)
@@ -108,15 +120,10 @@ def _several(draw: Draw, rng: Random) -> list[tuple[Any, ...]]:
 
 
 def _variants(exercise: Exercise, draw: Draw | None, count: int, rng: Random) -> Iterator[Exercise]:
-    pool = name_pool()
+    """Yield the exercise, then `count` - 1 times with other calls."""
     yield exercise
-    for _ in range(count - 1):
-        names = new_names(exercise.source, pool, rng, rng.choice([0.0, 0.4, 0.8, 1.0]))
-        source = renamed(exercise.source, names)
-        bugs = [replace(bug, source=text) for bug in exercise.bugs if (text := renamed(bug.source, names)) is not None]
-        if source is None or not bugs:
-            continue
-        calls = exercise.calls
-        if calls is not None and draw is not None and rng.random() < 0.5:
-            calls = recorded_calls(source, exercise.name, _several(draw, rng))
-        yield Exercise(name=exercise.name, source=source, bugs=tuple(bugs), calls=calls)
+    if draw is not None:
+        for _ in range(count - 1):
+            calls = recorded_calls(exercise.source, exercise.name, _several(draw, rng))
+            if calls is not None:
+                yield replace(exercise, calls=calls)

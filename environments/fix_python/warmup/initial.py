@@ -5,35 +5,35 @@ predecessors are the present tokens and reads what stood there (Elhage et al. 20
 arXiv 2209.11895). Training finds this circuit only after a long plateau, which would cost most of the budget here. It is
 therefore written into the first two layers by hand; everything else starts at random, and all of it is trained.
 
-Notation: d = width, e = token embedding divided by its scale, so that its entries have variance 1. Rows of one random
-orthonormal matrix give disjoint subspaces of the residual stream: P reads what is matched, S1 and S2 hold the P-part of
-the tokens one and two places back.
+Rows of one random orthonormal matrix give disjoint subspaces of the residual stream: P reads what is matched of a token,
+S1 and S2 hold the P-part of the tokens one and two places back, S3 that of the last line number. A token that follows
+`set 7 | ` and a token in line 7 of the source thus have the same S3.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import LlamaForCausalLM
 
 SCALE = 0.05  # of embeddings
-CONSTANT = 4.0  # entry 0 of every embedding, in units of SCALE: heads that look at places only read it
-MATCHED = 20  # dimensions of P, S1 and S2
+CONSTANT = 4.0  # entry 0 of every embedding, and entry 1 of those that name a line, in units of SCALE
+MATCHED = 20  # dimensions of P, S1, S2 and S3
 CARRIED = 3.0  # strength of the predecessors in the residual stream, relative to the token itself
 SHARPNESS = 2.5  # of the match
 OFFSET_STRENGTH = 80.0  # sum of the scores' amplitudes of a head that looks a fixed number of places back
 LIKENESS = 0.8  # share of the variance that tokens of one group have in common
+POINTERS = 2  # heads of each later layer that can name the line of what they look at
+POINTED = 3.0  # strength of that
 READ = 10.0  # strength of what the match heads read
 
 
 @torch.no_grad()
-def write_copying_circuit(
-    model: LlamaForCausalLM, generator: torch.Generator, alike: Sequence[Sequence[int]] = ()
-) -> None:
-    """Write embeddings, two heads of layer 0 and three heads of layer 1, in place.
+def write_copying_circuit(model: Any, generator: torch.Generator, alike: Sequence[Sequence[int]] = ()) -> None:
+    """Write embeddings, three heads of layer 0 and four heads of layer 1, in place.
 
     The tokens of each group in `alike` start with like embeddings, so that one is found where another was: `set 7 | `
     leads to what stands behind the line number 7.
@@ -43,37 +43,50 @@ def write_copying_circuit(
     """
     width = model.config.hidden_size
     embedding = model.get_input_embeddings().weight
-    embedding.normal_(0.0, SCALE, generator=generator)
+    embedding.normal_(0.0, 1.0, generator=generator)
     for leader, *others in alike:
         embedding[others] = LIKENESS**0.5 * embedding[leader] + (1 - LIKENESS) ** 0.5 * embedding[others]
-    embedding[:, 0] = CONSTANT * SCALE
+    marked = torch.zeros(len(embedding))
+    marked[[token for group in alike for token in group]] = CONSTANT
+    embedding[:, :2] = 0.0
+    length = (width - CONSTANT**2 - marked**2) ** 0.5  # every row has the same length: norms must not move attention
+    embedding *= (length / embedding.norm(dim=1))[:, None]
+    embedding[:, 0] = CONSTANT
+    embedding[:, 1] = marked
+    embedding *= SCALE
     basis = _orthonormal(width, generator)
-    matched, one_back, two_back = basis[:MATCHED], basis[MATCHED : 2 * MATCHED], basis[2 * MATCHED : 3 * MATCHED]
+    matched, one_back, two_back, line = (basis[MATCHED * i : MATCHED * (i + 1)] for i in range(4))
     for head, (offset, place) in enumerate(((1, one_back), (2, two_back))):
         _look_back(model, head, offset)
         _carry(model, head, matched, place)
-    half = MATCHED // 2
-    first, second = slice(0, half), slice(half, MATCHED)
-    # head 0 matches one token, heads 1 and 2 match two tokens in a row, each on its own half of the dimensions
+    _look_at_last_number(model, 2)
+    _carry(model, 2, matched, line)
+    half, third = MATCHED // 2, MATCHED // 3
     _match(model, 0, [(matched, one_back)])
-    for head, part in ((1, first), (2, second)):
-        _match(model, head, [(matched[part], one_back[part]), (one_back[part], two_back[part])])
-    free = basis[3 * MATCHED :]
-    for head in range(3):
-        _read(model, head, free[head * 32 : (head + 1) * 32])
+    _match(model, 1, [(matched[:half], one_back[:half]), (one_back[:half], two_back[:half])])
+    _match(model, 2, [(matched[half:], one_back[half:]), (line[half:], line[half:])])
+    rest = MATCHED - 2 * third
+    pairs = [(matched[:third], one_back[:third]), (one_back[:third], two_back[:third]), (line[:rest], line[:rest])]
+    _match(model, 3, pairs)
+    free = basis[4 * MATCHED :]
+    for head, part in enumerate((0, 1, 2, 0)):
+        _read(model, head, free[part * 32 : (part + 1) * 32])
+    for layer in range(2, model.config.num_hidden_layers):
+        for head in range(POINTERS):
+            _point(model, layer, head, line, matched)
 
 
 def _orthonormal(width: int, generator: torch.Generator) -> Tensor:
-    """Return width - 1 orthonormal rows (width - 1, width) that are zero in entry 0."""
-    square, _ = torch.linalg.qr(torch.randn(width - 1, width - 1, generator=generator))
-    return torch.cat([torch.zeros(width - 1, 1), square], dim=1)
+    """Return width - 2 orthonormal rows (width - 2, width) that are zero in entries 0 and 1."""
+    square, _ = torch.linalg.qr(torch.randn(width - 2, width - 2, generator=generator))
+    return torch.cat([torch.zeros(width - 2, 2), square], dim=1)
 
 
-def _head(model: LlamaForCausalLM, head: int) -> slice:
+def _head(model: Any, head: int) -> slice:
     return slice(head * model.config.head_dim, (head + 1) * model.config.head_dim)
 
 
-def _look_back(model: LlamaForCausalLM, head: int, offset: int) -> None:
+def _look_back(model: Any, head: int, offset: int) -> None:
     """Let a head of layer 0 look exactly `offset` places back, whatever stands there.
 
     Query and key read the constant entry only. With rotary angles w_i, the score of a key n places back is
@@ -94,7 +107,19 @@ def _look_back(model: LlamaForCausalLM, head: int, offset: int) -> None:
     attention.k_proj.weight[rows, 0] = key
 
 
-def _carry(model: LlamaForCausalLM, head: int, read: Tensor, write: Tensor) -> None:
+def _look_at_last_number(model: Any, head: int) -> None:
+    """Let a head of layer 0 look at the last token that names a line: entry 1 marks these, slow waves prefer near ones."""
+    attention = model.model.layers[0].self_attn
+    rows = _head(model, head)
+    attention.q_proj.weight[rows] = 0.0
+    attention.k_proj.weight[rows] = 0.0
+    strength = math.sqrt(OFFSET_STRENGTH * math.sqrt(model.config.head_dim) / 6) / CONSTANT
+    at = [rows.start + pair for pair in (2, 3, 4)]
+    attention.q_proj.weight[at, 0] = strength
+    attention.k_proj.weight[at, 1] = strength
+
+
+def _carry(model: Any, head: int, read: Tensor, write: Tensor) -> None:
     """Let a head of layer 0 write the `read` part of the token it looks at to the place `write`."""
     attention = model.model.layers[0].self_attn
     rows = _head(model, head)
@@ -104,7 +129,7 @@ def _carry(model: LlamaForCausalLM, head: int, read: Tensor, write: Tensor) -> N
     attention.o_proj.weight[:, rows][:, : len(write)] = CARRIED * SCALE * write.T
 
 
-def _match(model: LlamaForCausalLM, head: int, pairs: list[tuple[Tensor, Tensor]]) -> None:
+def _match(model: Any, head: int, pairs: list[tuple[Tensor, Tensor]]) -> None:
     """Let a head of layer 1 look where the key parts equal the query parts, on frequencies that hardly turn."""
     attention = model.model.layers[1].self_attn
     rows = _head(model, head)
@@ -118,7 +143,17 @@ def _match(model: LlamaForCausalLM, head: int, pairs: list[tuple[Tensor, Tensor]
     attention.k_proj.weight[at] = SHARPNESS * torch.cat([key for _, key in pairs])
 
 
-def _read(model: LlamaForCausalLM, head: int, read: Tensor) -> None:
+def _point(model: Any, layer: int, head: int, line: Tensor, matched: Tensor) -> None:
+    """Let a head, wherever it looks, raise the tokens that name the line it looks at. Where to look is left to training."""
+    attention = model.model.layers[layer].self_attn
+    rows = _head(model, head)
+    attention.v_proj.weight[rows] = 0.0
+    attention.o_proj.weight[:, rows] = 0.0
+    attention.v_proj.weight[rows][: len(line)] = line
+    attention.o_proj.weight[:, rows][:, : len(matched)] = POINTED * SCALE * matched.T
+
+
+def _read(model: Any, head: int, read: Tensor) -> None:
     """Let a head of layer 1 add the `read` part of the token it looks at to the prediction."""
     attention = model.model.layers[1].self_attn
     rows = _head(model, head)

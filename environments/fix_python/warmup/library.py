@@ -21,6 +21,7 @@ from fix_python.splits import HELD_OUT, NEAR, assign
 MIN_LINES, MAX_LINES = 3, 16
 MAX_CHARACTERS = 600
 MAX_LINE_LENGTH = 80
+METHODS_SHARE = 0.3  # of the methods are taken
 _LEFT_OUT = frozenset(
     {"site-packages", "test", "tests", "idlelib", "idle_test", "lib2to3", "__pycache__", "turtledemo"}
 )
@@ -54,29 +55,24 @@ def near_held_out(source: str) -> bool:
 
 
 def library_functions(rng: Random, count: int) -> list[str]:
-    """Return up to `count` sources of functions, each ending in a newline, all different.
+    """Return up to `count` sources of functions of the standard library, each ending in a newline, all different.
 
-    Functions without `self` come first, because they are closest to what the policy will work on. The result depends on
-    the interpreter's own library and on `rng`.
+    Methods are rare among them, because the policy will work on plain functions. The result depends on the interpreter's
+    own library and on `rng`.
     """
-    free: list[str] = []
-    methods: list[str] = []
-    for source in dict.fromkeys(_all_functions()):
-        if near_held_out(source):
-            continue
-        (methods if "self" in source else free).append(source)
-    rng.shuffle(free)
-    rng.shuffle(methods)
-    chosen = (free + methods)[:count]
-    rng.shuffle(chosen)
-    return chosen
-
-
-def _all_functions() -> Iterator[str]:
     root = Path(sysconfig.get_paths()["stdlib"])
-    for file in sorted(root.rglob("*.py")):
-        if _LEFT_OUT.isdisjoint(file.relative_to(root).parts):
-            yield from _functions_of(file)
+    files = [file for file in sorted(root.rglob("*.py")) if _LEFT_OUT.isdisjoint(file.relative_to(root).parts)]
+    rng.shuffle(files)
+    chosen: dict[str, None] = {}
+    for file in files:
+        for source in _functions_of(file):
+            if ("self" not in source or rng.random() < METHODS_SHARE) and not near_held_out(source):
+                chosen[source] = None
+        if len(chosen) >= count:
+            break
+    sources = list(chosen)
+    rng.shuffle(sources)
+    return sources[:count]
 
 
 def _functions_of(file: Path) -> Iterator[str]:

@@ -25,6 +25,12 @@ def new_names(source: str, pool: tuple[str, ...], rng: Random, share: float) -> 
     return dict(zip(changed, rng.sample(free, min(len(changed), len(free))), strict=False))
 
 
+def invented_name(rng: Random) -> str:
+    """Return a name that means nothing, such as `tavo` or `miru_lo`: it can be copied but not remembered."""
+    syllables = ["".join((rng.choice("bdfgklmnprstvz"), rng.choice("aeiou"))) for _ in range(rng.randint(1, 3))]
+    return "".join(syllables) + rng.choice(["", "", "_" + syllables[0], rng.choice("nrs")])
+
+
 def renamed(source: str, names: Mapping[str, str]) -> str | None:
     """Return the source with the names replaced everywhere, in its docstring too; None where a line becomes too long."""
     if not names:

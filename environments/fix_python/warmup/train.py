@@ -27,7 +27,8 @@ from sanderling.harness.codec import ACT, END
 
 log = logging.getLogger(__name__)
 
-ROLE_WEIGHTS = {Role.PROMPT: 0.2, Role.ACTION: 1.0, Role.MISTAKE: 0.03, Role.OBSERVATION: 0.05}
+ROLE_WEIGHTS = {Role.PROMPT: 0.1, Role.ACTION: 1.0, Role.MISTAKE: 0.03, Role.OBSERVATION: 0.05}
+CHOICE_WEIGHT = 3.0  # of an action's first token, which chooses the tool and, in an edit, the line
 MAX_TOKENS = 1024
 
 
@@ -52,17 +53,17 @@ class Row:
 
 
 def new_model(tokenizer: Tokenizer, seed: int) -> LlamaForCausalLM:
-    """Return the untrained policy: 4 layers of width 192 with 6 heads, 1.97 M parameters at a vocabulary of 1,024."""
+    """Return the untrained policy: 5 layers of width 192 with 6 heads, 1.95 M parameters at a vocabulary of 1,024."""
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=tokenizer.get_vocab_size(),
         hidden_size=192,
-        intermediate_size=512,
-        num_hidden_layers=4,
+        intermediate_size=352,
+        num_hidden_layers=5,
         num_attention_heads=6,
         num_key_value_heads=6,
         max_position_embeddings=2048,
-        rope_parameters={"rope_type": "default", "rope_theta": 1e6},
+        rope_parameters={"rope_type": "default", "rope_theta": 1e7},
         tie_word_embeddings=True,
         bos_token_id=None,
         eos_token_id=token_id(tokenizer, END),
@@ -93,29 +94,12 @@ def to_row(demonstration: Demonstration, tokenizer: Tokenizer) -> Row:
         weight = ROLE_WEIGHTS[piece.role]
         if piece.role in (Role.ACTION, Role.MISTAKE):
             new = [*new, end]
-            weights += [weight] * len(new)
+            weights += [CHOICE_WEIGHT * weight] + [weight] * (len(new) - 1)
         else:
             weights += [weight] * len(new) + [0.0]  # the opening marker is written by the codec, never by the policy
             new = [*new, act]
         ids += new
     return Row(ids=torch.tensor(ids), weights=torch.tensor(weights))
-
-
-def echo_rows(first_id: int, vocabulary: int, rng: Random, count: int) -> list[Row]:
-    """Return rows of random tokens that stand twice or three times in a row; only the repetitions count.
-
-    Nothing but copying from the context helps to predict them. A model that starts on these copies within 100 steps,
-    one that starts on source text not within 1,000.
-    """
-    rows = []
-    for _ in range(count):
-        length, times = rng.randint(8, 32), rng.choice([2, 2, 3])
-        symbols = rng.sample(range(first_id, vocabulary), rng.choice([50, 100, 400]))
-        ids = torch.tensor(rng.choices(symbols, k=length) * times)
-        weights = torch.ones(len(ids))
-        weights[: length + 1] = 0.0  # the first token of the repetition can't be known either
-        rows.append(Row(ids=ids, weights=weights))
-    return rows
 
 
 def token_id(tokenizer: Tokenizer, token: str) -> int:
@@ -182,7 +166,7 @@ def train(model: LlamaForCausalLM, rows: Sequence[Row], config: TrainingConfig, 
 def weighted_loss(model: LlamaForCausalLM, batch: Sequence[Row]) -> Tensor:
     """Return the weighted mean of the negative log-likelihood of a batch's tokens, in nats, a scalar."""
     ids = torch.nn.utils.rnn.pad_sequence(
-        [row.ids for row in batch], batch_first=True, padding_value=model.config.pad_token_id
+        [row.ids for row in batch], batch_first=True, padding_value=model.config.pad_token_id or 0
     )
     weights = torch.nn.utils.rnn.pad_sequence([row.weights for row in batch], batch_first=True)[:, 1:]
     # No attention mask: padding stands to the right, where causal attention can't see it.
