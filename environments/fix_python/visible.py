@@ -9,7 +9,7 @@ once or more in every episode, so it starts fast: no import beyond what the inte
 """
 
 import sys
-from _signal import ITIMER_PROF, ITIMER_REAL, SIGALRM, SIGPROF, setitimer, signal  # ty: ignore[unresolved-import]  `signal` itself costs 3 ms (enum)
+from _signal import ITIMER_PROF, ITIMER_REAL, SIGALRM, SIGPROF, setitimer, signal  # ty: ignore[import-not-found]  `signal` itself costs 3 ms (enum)
 
 CALL_CPU_S = 0.1
 CALL_S = 1.0  # for a call that sleeps
