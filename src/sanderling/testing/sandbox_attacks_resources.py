@@ -25,6 +25,7 @@ from sanderling.types import JsonValue
 
 MB = 1_048_576
 TIGHT = dataclasses.replace(SMALL, memory_mb=96, disk_mb=8, processes=24)
+PATIENT_S = 30.0  # for programs that have much to do: a busy machine must not cut them before they prove something
 
 
 def _inside_fork_bomb(most: int) -> JsonValue:
@@ -228,7 +229,7 @@ def _inside_many_files(most: int) -> JsonValue:
 async def many_files(backend: SandboxBackend) -> None:
     """The number of files is bounded: 70,000 empty ones can't be made."""
     async with sandbox_of(backend, limits=TIGHT) as sandbox:
-        made = await run_inside(sandbox, _inside_many_files, 70_000)
+        made = await run_inside(sandbox, _inside_many_files, 70_000, timeout_s=PATIENT_S)
         if made >= 70_000:
             raise Breach(f"{made} files were made in a workspace of {TIGHT.disk_mb} MB")
         if made < 500:
@@ -260,7 +261,7 @@ async def full_disk(backend: SandboxBackend) -> None:
     """A disk filled to the last byte and inode is the agent's doing: calls work or raise SandboxBroken, never another error."""
     async with sandbox_of(backend, {"solution.py": b"x = 1\n"}, limits=TIGHT) as sandbox:
         await _refuse_shared(sandbox)
-        await run_inside(sandbox, _inside_full_disk)
+        await run_inside(sandbox, _inside_full_disk, timeout_s=PATIENT_S)
         with _agents_doing("write_file"):
             await sandbox.write_file("report.txt", b"y" * 100_000)
         with _agents_doing("exec"):
@@ -340,7 +341,7 @@ async def daemon_after_timeout(backend: SandboxBackend) -> None:
     """A daemon dies when its command is cut by the wall clock."""
     token = new_token()
     async with sandbox_of(backend) as sandbox:
-        result = await sandbox.exec(python_command(_inside_daemon, token, 8.0, "hang", timeout_s=0.6))
+        result = await sandbox.exec(python_command(_inside_daemon, token, 8.0, "hang", timeout_s=2.0))
         await refuse_survivors(sandbox, token)
         if not result.timed_out:
             raise Violation(f"expected timed_out, got exit code {result.exit_code}")
