@@ -367,11 +367,11 @@ async def ignore_sigterm(backend: SandboxBackend) -> None:
     token = new_token()
     async with sandbox_of(backend) as sandbox:
         before = time.monotonic()
-        result = await sandbox.exec(python_command(_inside_stubborn, token, timeout_s=0.5))
+        result = await sandbox.exec(python_command(_inside_stubborn, token, timeout_s=2.0))
         took = time.monotonic() - before
         await refuse_survivors(sandbox, token)
-        if not result.timed_out or took > 3.0:
-            raise Breach(f"limit 0.5 s: the call took {took:.1f} s, timed_out {result.timed_out}")
+        if not result.timed_out or took > 5.0:
+            raise Breach(f"limit 2 s: the call took {took:.1f} s, timed_out {result.timed_out}")
 
 
 ATTACKS = (

@@ -25,7 +25,7 @@ from sanderling.sandbox.protocol import Capabilities, Command, ExecResult, Sandb
 from sanderling.types import JsonValue, Limits
 
 REPORT_MARK = "@report "
-SMALL = Limits(command_s=5.0, command_cpu_s=5.0, output_bytes=4096, disk_mb=16, memory_mb=256, processes=32)
+SMALL = Limits(command_s=15.0, command_cpu_s=5.0, output_bytes=4096, disk_mb=16, memory_mb=256, processes=32)
 
 
 class Breach(AssertionError):
