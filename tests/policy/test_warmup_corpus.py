@@ -16,7 +16,7 @@ from fix_python.warmup.exercises import library_exercises, problem_exercises, pr
 from fix_python.warmup.library import library_functions, near_held_out, practice_functions
 from fix_python.warmup.programs import random_program, shapes
 from fix_python.warmup.rename import new_names, renamed
-from fix_python.warmup.teacher import Demonstration, Habits, Role, demonstrate, prompt_of
+from fix_python.warmup.teacher import ACTIONS, Demonstration, Habits, Role, demonstrate, prompt_of
 from fix_python.warmup.trial import recorded_calls, visible_report
 
 from sanderling.harness.line_edit import Call, LineEditHarness, parse_call
@@ -139,7 +139,7 @@ def test_demonstrations_are_valid_calls_that_end_with_a_submission() -> None:
         assert actions(demonstration)[-1] == "submit"
         roles = [piece.role for piece in demonstration[1:]]
         assert all(role is Role.OBSERVATION for role in roles[1::2])
-        assert all(role in (Role.ACTION, Role.MISTAKE) for role in roles[::2])
+        assert all(role in ACTIONS for role in roles[::2])
 
 
 def test_a_teacher_that_never_errs_solves_every_bug() -> None:

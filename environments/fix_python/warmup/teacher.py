@@ -23,7 +23,8 @@ class Role(Enum):
 
     PROMPT = "prompt"
     ACTION = "action"
-    MISTAKE = "mistake"  # an action that the policy should know from its context but not imitate
+    LINE = "line"  # an edit in a line that nothing but chance chose: its text is imitated, the choice is not
+    MISTAKE = "mistake"  # an action that is not imitated, except for what a wrong edit leaves as it was
     OBSERVATION = "observation"
 
 
@@ -31,6 +32,10 @@ class Role(Enum):
 class Piece:
     role: Role
     text: str
+    before: str = ""  # of a wrong edit: the call that would leave the line as it was
+
+
+ACTIONS = frozenset({Role.ACTION, Role.LINE, Role.MISTAKE})
 
 
 Demonstration = tuple[Piece, ...]
@@ -75,29 +80,38 @@ class _Workspace:
         self.lines = self._undo.pop()
 
 
-def copy_lines(exercise: Exercise, rng: Random) -> Demonstration:
-    """Demonstrate copying alone: every line of the right function is set to itself, in random order."""
-    pieces = [Piece(role=Role.PROMPT, text=prompt_of(exercise.name, exercise.source))]
+def proofread(exercise: Exercise, rng: Random, most: int) -> Demonstration:
+    """Demonstrate copying and repairing: every line is set to what is right, in random order; up to `most` were wrong."""
+    workspace = _planted(exercise, _bugs_in_different_lines(exercise, rng, rng.randint(0, most)))
+    pieces = [Piece(role=Role.PROMPT, text=prompt_of(exercise.name, workspace.source))]
     lines = [(number, text.strip()) for number, text in enumerate(exercise.source.splitlines(), 1) if text.strip()]
     for number, text in rng.sample(lines, len(lines)):
-        pieces.append(Piece(role=Role.ACTION, text=f"set {number} | {text}"))
+        pieces.append(Piece(role=Role.LINE, text=f"set {number} | {text}"))
         pieces.append(Piece(role=Role.OBSERVATION, text="ok"))
     return (*pieces, Piece(role=Role.MISTAKE, text="submit"))
 
 
 def repair_many(exercise: Exercise, rng: Random, most: int = 4) -> Demonstration:
     """Demonstrate repairs alone: up to `most` bugs in different lines, repaired in random order, nothing run."""
-    bugs = list({bug.line: bug for bug in [exercise.draw_bug(rng) for _ in range(2 * most)]}.values())
-    bugs = bugs[: rng.randint(1, most)]
-    workspace = _Workspace(exercise.source)
+    bugs = _bugs_in_different_lines(exercise, rng, rng.randint(1, most))
+    workspace = _planted(exercise, bugs)
     gold = exercise.source.splitlines()
-    for bug in bugs:
-        workspace.set(bug.line, bug.text)
     pieces = [Piece(role=Role.PROMPT, text=prompt_of(exercise.name, workspace.source))]
     for bug in bugs:
         pieces.append(Piece(role=Role.ACTION, text=f"set {bug.line} | {gold[bug.line - 1].strip()}"))
         pieces.append(Piece(role=Role.OBSERVATION, text="ok"))
     return (*pieces, Piece(role=Role.MISTAKE, text="submit"))
+
+
+def _bugs_in_different_lines(exercise: Exercise, rng: Random, most: int) -> list[Mutant]:
+    return list({bug.line: bug for bug in [exercise.draw_bug(rng) for _ in range(2 * most)]}.values())[:most]
+
+
+def _planted(exercise: Exercise, bugs: list[Mutant]) -> _Workspace:
+    workspace = _Workspace(exercise.source)
+    for bug in bugs:
+        workspace.set(bug.line, bug.text)
+    return workspace
 
 
 def demonstrate(exercise: Exercise, rng: Random, habits: Habits) -> Demonstration:
@@ -141,8 +155,8 @@ class _Episode:
     def _chance(self, probability: float) -> bool:
         return self._rng.random() < probability
 
-    def _say(self, role: Role, action: str, observation: str) -> None:
-        self._pieces += [Piece(role=role, text=action), Piece(role=Role.OBSERVATION, text=observation)]
+    def _say(self, role: Role, action: str, observation: str, before: str = "") -> None:
+        self._pieces += [Piece(role=role, text=action, before=before), Piece(role=Role.OBSERVATION, text=observation)]
 
     def _choose_edit(self) -> tuple[int, str]:
         wrong = self._wrong_edits()
@@ -158,8 +172,9 @@ class _Episode:
     def _edit(self, line: int, text: str) -> None:
         right = (line, text) == (self._bug.line, self._right)
         self._tried.add((line, text))
+        before = "" if right else f"set {line} | {self._workspace.lines[line - 1].strip()}"
         self._workspace.set(line, text)
-        self._say(Role.ACTION if right else Role.MISTAKE, f"set {line} | {text}", "ok")
+        self._say(Role.ACTION if right else Role.MISTAKE, f"set {line} | {text}", "ok", before)
         if self._chance(self._habits.shows):
             self._say(Role.ACTION, "show", number_lines(self._workspace.source))
 

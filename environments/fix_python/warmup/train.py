@@ -21,14 +21,16 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from fix_python.warmup.initial import write_copying_circuit
-from fix_python.warmup.teacher import Demonstration, Role
+from fix_python.warmup.teacher import ACTIONS, Demonstration, Role
 from fix_python.warmup.tokenizer import PAD
 from sanderling.harness.codec import ACT, END
 
 log = logging.getLogger(__name__)
 
-ROLE_WEIGHTS = {Role.PROMPT: 0.1, Role.ACTION: 1.0, Role.MISTAKE: 0.03, Role.OBSERVATION: 0.05}
-CHOICE_WEIGHT = 3.0  # of an action's first token, which chooses the tool and, in an edit, the line
+WEIGHTS = {Role.PROMPT: 0.1, Role.ACTION: 1.0, Role.LINE: 1.0, Role.MISTAKE: 0.02, Role.OBSERVATION: 0.05}
+CHOICE_WEIGHTS = {Role.ACTION: 3.0, Role.LINE: 0.0, Role.MISTAKE: 0.02}
+"""Of an action's first token, which chooses the tool and, in an edit, the line."""
+KEPT_WEIGHT = 0.5  # of the tokens that a wrong edit leaves as they were
 MAX_TOKENS = 1024
 
 
@@ -91,15 +93,25 @@ def to_row(demonstration: Demonstration, tokenizer: Tokenizer) -> Row:
     weights: list[float] = []
     for piece in demonstration:
         new = tokenizer.encode(piece.text, add_special_tokens=False).ids
-        weight = ROLE_WEIGHTS[piece.role]
-        if piece.role in (Role.ACTION, Role.MISTAKE):
+        weight = WEIGHTS[piece.role]
+        if piece.role in ACTIONS:
             new = [*new, end]
-            weights += [CHOICE_WEIGHT * weight] + [weight] * (len(new) - 1)
+            old = [*tokenizer.encode(piece.before, add_special_tokens=False).ids, end]
+            kept = _kept(old, new) if piece.before else [False] * len(new)
+            weights += [CHOICE_WEIGHTS[piece.role]] + [KEPT_WEIGHT if same else weight for same in kept[1:]]
         else:
             weights += [weight] * len(new) + [0.0]  # the opening marker is written by the codec, never by the policy
             new = [*new, act]
         ids += new
     return Row(ids=torch.tensor(ids), weights=torch.tensor(weights))
+
+
+def _kept(old: Sequence[int], new: Sequence[int]) -> list[bool]:
+    """Return for each token of `new` whether it belongs to the beginning or the end that it shares with `old`."""
+    shorter = min(len(old), len(new))
+    front = next((i for i in range(shorter) if old[i] != new[i]), shorter)
+    back = next((i for i in range(shorter - front) if old[-1 - i] != new[-1 - i]), shorter - front)
+    return [i < front or i >= len(new) - back for i in range(len(new))]
 
 
 def token_id(tokenizer: Tokenizer, token: str) -> int:
