@@ -60,7 +60,7 @@ class CarelessSandbox:
                 *command.argv, cwd=self.top / command.cwd, stdin=stdin, stdout=stdout, stderr=stderr, close_fds=False
             )
             try:
-                await asyncio.wait_for(process.wait(), command.timeout_s or 5.0)
+                await asyncio.wait_for(process.wait(), command.timeout_s or self.spec.limits.command_s)
             except TimeoutError:
                 process.kill()
                 await process.wait()

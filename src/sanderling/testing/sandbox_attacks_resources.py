@@ -100,15 +100,16 @@ def _inside_many_hogs(processes: int, each_mb: int) -> JsonValue:
         if child == 0:
             held = bytearray(b"x") * (each_mb * 1_048_576)
             os.write(writer, b"1")
-            time.sleep(4)
+            os.close(writer)  # the reader's end comes when each has either said this or been killed
+            time.sleep(8)
             os._exit(len(held) == 0)
         children.append(child)
     os.close(writer)
-    deadline = time.monotonic() + 1.2
+    deadline = time.monotonic() + 4.0
     ready = 0
     while ready < processes and select.select([reader], [], [], max(0.0, deadline - time.monotonic()))[0]:
         if not os.read(reader, 1):
-            break  # the others were killed
+            break  # each of the others was killed
         ready += 1
     time.sleep(0.8)
     alive = [child for child in children if os.waitpid(child, os.WNOHANG)[0] == 0]

@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import os
 import secrets
+import select
 import shutil
 import signal
 import socket
@@ -30,6 +31,7 @@ from sanderling.types import JsonValue
 
 PREFIX = "sanderling-canary-"
 OUTSIDE = ("/var/tmp", "/tmp", "/opt", "/srv")  # a private /tmp alone would hide a visible host, so several places
+ANSWER_S = 20.0  # a planted process that doesn't answer for so long has been stopped
 
 
 def new_token() -> str:
@@ -153,7 +155,8 @@ def _victim() -> None:
     for number in (signal.SIGURG, signal.SIGUSR1, signal.SIGCONT):
         signal.signal(number, lambda received, frame: os.write(1, b"signal %d\n" % received))
     os.write(1, b"at %d\n" % ctypes.addressof(buffer))
-    sys.stdin.read()
+    while sys.stdin.readline():
+        os.write(1, b"asked\n")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,14 +168,25 @@ class PlantedProcess:
     environment_token: str
     memory_token: str
     address: int
+    stdin_fd: int
     stdout_fd: int
 
     def signals(self) -> str:
-        """Return what it wrote since the last call about signals that it received; empty when none came."""
-        os.set_blocking(self.stdout_fd, False)
-        with contextlib.suppress(BlockingIOError):
-            return os.read(self.stdout_fd, 4096).decode()
-        return ""
+        """Return what it wrote since the last call about signals sent to it before this one; empty when none came.
+
+        It is asked and answers after its handlers ran, so that none is missed because it had no processor yet.
+        """
+        heard = b""
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self.stdin_fd, b"\n")
+        while not heard.endswith(b"asked\n"):
+            if not select.select([self.stdout_fd], [], [], ANSWER_S)[0]:
+                return f"{heard.decode()}one that stops it"
+            answer = os.read(self.stdout_fd, 4096)
+            if not answer:
+                return f"{heard.decode()}one that ends it"
+            heard += answer
+        return heard.decode().removesuffix("asked\n")
 
 
 @contextmanager
@@ -193,6 +207,7 @@ def planted_process() -> Generator[PlantedProcess]:
             environment_token=environment,
             memory_token=memory,
             address=address,
+            stdin_fd=process.stdin.fileno(),
             stdout_fd=process.stdout.fileno(),
         )
     finally:

@@ -16,6 +16,7 @@ from sanderling.testing.sandbox_canaries import PREFIX, new_token
 from sanderling.testing.sandbox_check import (
     SMALL,
     Check,
+    NotApplicable,
     Violation,
     contract,
     expect,
@@ -236,17 +237,20 @@ async def cpu_limit(backend: SandboxBackend) -> None:
         expect(not result.timed_out, "the processor limit isn't the wall clock: timed_out must be false")
 
 
+_READY_THEN_SLEEP = "import time; open('ready', 'w').close(); time.sleep(6)"
+
+
 async def background_child(backend: SandboxBackend) -> None:
     """A background child that holds the output open neither delays the call nor survives it; exit code 0 stays."""
     token = new_token()
-    command = Command(
-        argv=("sh", "-c", f"echo out; : {token}; sleep 4 & python3 -I -S -c 'import time; time.sleep(4)' {token} &")
-    )
+    # The shell waits for the child's own word: a program that is just being started has no command line to be found by.
+    script = f'echo out; sleep 6 & python3 -I -S -c "$0" {token} & while [ ! -e ready ]; do sleep 0.01; done'
+    command = Command(argv=("sh", "-c", script, _READY_THEN_SLEEP))
     async with sandbox_of(backend) as sandbox:
         result, took = await _timed(sandbox, command)
         alive = processes_with(token)
     expect_equal((result.exit_code, result.stdout, result.timed_out), (0, b"out\n", False), "result")
-    expect(took < 2.0, f"the shell ended at once, the call took {took:.1f} s")
+    expect(took < 3.0, f"the shell ended at once, its children slept for 6 s, the call took {took:.1f} s")
     expect_equal(alive, [], "processes alive after the call")
 
 
@@ -332,18 +336,27 @@ async def concurrency(backend: SandboxBackend) -> None:
         raise Violation(f"{len(failed)} of 16 sandboxes working at once failed, first: {failed[0]!r}")
 
 
+_JOIN_THEN_SLEEP = """
+import os, sys
+os.execv(sys.executable, ["python3", "-I", "-S", "-c", "import time; time.sleep(8)", "".join(sys.argv[1:])])
+"""
+
+
 async def cancelled_exec(backend: SandboxBackend) -> None:
     """A cancelled exec leaves no process behind, and the sandbox can still be destroyed."""
     token = new_token()
+    start, end = token[:16], token[16:]
     async with sandbox_of(backend) as sandbox:
-        running = asyncio.create_task(sandbox.exec(python("import time; time.sleep(8)", token)))
-        for _ in range(100):
+        # The whole token is seen once the program itself has joined it, so that more than a launcher is cancelled.
+        running = asyncio.create_task(sandbox.exec(python(_JOIN_THEN_SLEEP, start, end)))
+        while not processes_with(token):
+            if running.done():
+                expect_equal(running.result().exit_code, 0, "exit code of a program that nobody cancelled")
+                raise NotApplicable("the command's process can't be seen from the host")
             await asyncio.sleep(0.02)
-            if processes_with(token):
-                break
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-    expect_equal(processes_with(token), [], "processes alive after cancellation and destroy")
+    expect_equal(processes_with(start), [], "processes alive after cancellation and destroy")
 
 
 CHECKS: tuple[Check, ...] = tuple(
