@@ -17,6 +17,7 @@ def environment() -> Environment:
     from fix_python.tasks import FILE, FixPythonTasks
     from sanderling.environment import Environment
     from sanderling.harness.line_edit import LineEditHarness
+    from sanderling.sandbox.protocol import Kept
     from sanderling.verify.observation import ObservationVerifier
 
     tasks = FixPythonTasks()
@@ -27,6 +28,7 @@ def environment() -> Environment:
         harness=LineEditHarness(file=FILE, test_argv=("python3", "-I", "-S", "/tools/visible.py")),
         verifier=ObservationVerifier(HiddenCalls(tasks)),
         tools={"visible.py": (FOLDER / "visible.py").read_bytes()},
+        kept=Kept.INTERPRETER,
     )
 
 

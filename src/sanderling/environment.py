@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sanderling.harness.protocol import Harness
-from sanderling.sandbox.protocol import SandboxSpec
+from sanderling.sandbox.protocol import Kept, SandboxSpec
 from sanderling.tasks.protocol import TaskSet
 from sanderling.types import Task
 from sanderling.verify.protocol import Verifier
@@ -26,6 +26,7 @@ class Environment:
     harness: Harness
     verifier: Verifier
     tools: dict[str, bytes]  # read-only files at /tools in the agent's sandbox, such as the visible test runner
+    kept: Kept = Kept.NOTHING  # what lives on between the commands of an episode; INTERPRETER where they are warm scripts
 
     def sandbox_spec(self, task: Task) -> SandboxSpec:
-        return SandboxSpec(files=task.base, readonly=self.tools, limits=task.limits)
+        return SandboxSpec(files=task.base, readonly=self.tools, limits=task.limits, kept=self.kept)

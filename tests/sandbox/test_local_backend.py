@@ -13,7 +13,7 @@ import pytest
 
 from sanderling.errors import SandboxUnavailable
 from sanderling.sandbox.local import LocalBackend
-from sanderling.sandbox.protocol import Command, SandboxSpec
+from sanderling.sandbox.protocol import Command, Kept, SandboxSpec
 from sanderling.types import Limits
 
 
@@ -92,8 +92,8 @@ def test_sessions_are_refused_and_the_host_environment_stays_out(tmp_path: Path,
     monkeypatch.setitem(os.environ, "A_SECRET", "1")
 
     async def work(backend):
-        with pytest.raises(SandboxUnavailable, match="session=True"):
-            await backend.create(SandboxSpec(files={}, session=True))
+        with pytest.raises(SandboxUnavailable, match="PROCESSES"):
+            await backend.create(SandboxSpec(files={}, kept=Kept.PROCESSES))
         sandbox = await backend.create(SandboxSpec(files={}))
         return await sandbox.exec(Command(argv=("env",)))
 

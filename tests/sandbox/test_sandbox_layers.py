@@ -7,7 +7,7 @@ import random
 import pytest
 
 from sanderling.sandbox import workspace
-from sanderling.sandbox.protocol import Command, SandboxSpec
+from sanderling.sandbox.protocol import Command, Kept, SandboxSpec
 from sanderling.types import Limits
 
 BASE = {"a.py": b"x = 1\n", "pkg/b.py": b"y = 2\n", "pkg/deep/c.txt": b"c", "run.sh": b"#!/bin/sh\n"}
@@ -136,7 +136,7 @@ def test_a_fork_outlives_its_parent(bubblewrap) -> None:
 
 def test_a_session_forks_and_submits_its_files(bubblewrap) -> None:
     async def run(backend):
-        sandbox = await backend.create(SandboxSpec(files=BASE, session=True))
+        sandbox = await backend.create(SandboxSpec(files=BASE, kept=Kept.PROCESSES))
         await sandbox.exec(Command(argv=("sh", "-c", "(while :; do :; done) & echo 1 > a.py; echo t > /tmp/t")))
         await sandbox.write_file("host.txt", b"h")
         fork = await sandbox.fork()

@@ -18,11 +18,11 @@ _OWNER = """
 import asyncio, sys
 from pathlib import Path
 from sanderling.sandbox.bubblewrap import BubblewrapBackend
-from sanderling.sandbox.protocol import Command, SandboxSpec
+from sanderling.sandbox.protocol import Command, Kept, SandboxSpec
 
 async def main():
     backend = BubblewrapBackend(Path(sys.argv[1]))
-    sandbox = await backend.create(SandboxSpec(files={"a": b"1"}, session=True))
+    sandbox = await backend.create(SandboxSpec(files={"a": b"1"}, kept=Kept.PROCESSES))
     await sandbox.exec(Command(argv=("sh", "-c", "sleep 300 &"), env={"MARK": sys.argv[2]}))
     print("ready", flush=True)
     await asyncio.sleep(300)

@@ -11,7 +11,7 @@ import pytest
 
 from sanderling.errors import SandboxLost
 from sanderling.sandbox.journal import leftovers
-from sanderling.sandbox.protocol import Command, SandboxSpec
+from sanderling.sandbox.protocol import Command, Kept, SandboxSpec
 from sanderling.types import Limits
 
 # probe: limit 1 s; each has to be back within 1.5 s, with its output, and with nothing alive
@@ -37,13 +37,13 @@ def living_with(mark: str) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("session", [False, True], ids=["stateless", "session"])
+@pytest.mark.parametrize("kept", Kept)
 @pytest.mark.parametrize("script", COMMANDS.values(), ids=list(COMMANDS))
-def test_probe_d9_a_limit_is_a_limit(bubblewrap, script: str, session: bool) -> None:
+def test_probe_d9_a_limit_is_a_limit(bubblewrap, script: str, kept: Kept) -> None:
     mark = f"d9-{os.getpid()}-{time.monotonic_ns()}"
 
     async def probe(backend):
-        sandbox = await backend.create(SandboxSpec(files={"a": b""}, session=session))
+        sandbox = await backend.create(SandboxSpec(files={"a": b""}, kept=kept))
         await sandbox.exec(Command(argv=("true",)))  # starts the launcher, and the session
         began = time.monotonic()
         result = await sandbox.exec(Command(argv=("sh", "-c", script), env={"MARK": mark}, timeout_s=1.0))
@@ -64,7 +64,7 @@ def test_probe_d9_a_limit_is_a_limit(bubblewrap, script: str, session: bool) -> 
     assert result.exit_code == (137 if cut else 0)
     assert result.stdout == b"before\n"
     assert sizes[0] == sizes[1], "a process of the sandbox still writes"
-    if cut or not session:  # in a session, what was left in the background on purpose lives on until the end
+    if cut or kept is not Kept.PROCESSES:  # in a session, what was left in the background on purpose lives on until the end
         assert alive == []
     assert living_with(mark) == []
 

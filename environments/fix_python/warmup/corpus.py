@@ -1,4 +1,4 @@
-"""Everything the policy is warmed up on, in the order in which it is learnt: copying, proofs, repairs alone, whole episodes."""
+"""Everything the policy is warmed up on, in the order in which it is learnt: repairs alone, then whole episodes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from fix_python.warmup.exercises import (
     training_problems,
 )
 from fix_python.warmup.library import practice_functions
-from fix_python.warmup.teacher import Demonstration, Habits, demonstrate, proofread, repair_many
-
-MOST_BUGS = 4  # in one proof
+from fix_python.warmup.teacher import Demonstration, Habits, demonstrate, repair_many
 
 log = logging.getLogger(__name__)
 
@@ -42,8 +40,6 @@ class CorpusConfig:
     practice_variants: int = 3  # of each of them, with different calls
     problems: int = 1000  # training problems, at most
     problem_variants: int = 4  # of each of them, with different calls
-    copies: int = 1000  # demonstrations of copying
-    proofs: Rounds = Rounds(library=1, programs=1, practice=2, problems=4)  # all lines set, some repaired
     repairs: Rounds = Rounds(library=1, programs=1, practice=2, problems=4)
     episodes: Rounds = Rounds(library=0, programs=2, practice=3, problems=8)
     other_names: float = 0.75  # share of demonstrations in which the function's names are changed
@@ -96,15 +92,12 @@ def make_demonstrations(config: CorpusConfig, exercises: Exercises, rng: Random)
         return exercise.with_other_names(rng) if rng.random() < config.other_names else exercise
 
     every = exercises.every()
-    copies = [proofread(varied(e), rng, 0) for e in rng.choices(every, k=config.copies)]
-    proofs = [proofread(varied(e), rng, MOST_BUGS) for e in exercises.repeated(config.proofs)]
     repairs = [repair_many(varied(e), rng) for e in exercises.repeated(config.repairs)]
     running = [e for e in exercises.repeated(config.episodes) if e.calls is not None]
     episodes = [demonstrate(varied(e), rng, config.habits) for e in running]
     episodes += [repair_many(varied(e), rng) for e in rng.choices(every, k=int(config.rehearsal * len(episodes)))]
-    rng.shuffle(proofs)
     rng.shuffle(repairs)
     rng.shuffle(episodes)
-    parts = (copies, proofs, repairs, episodes)
-    log.info("demonstrations: %d copies, %d proofs, %d repairs, %d episodes", *map(len, parts))
+    parts = (repairs, episodes)
+    log.info("demonstrations: %d repairs, %d episodes", *map(len, parts))
     return [demonstration for part in parts for demonstration in part]

@@ -7,7 +7,7 @@ therefore written into the first two layers by hand; everything else starts at r
 
 Rows of one random orthonormal matrix give disjoint subspaces of the residual stream: P reads what is matched of a token,
 S1 and S2 hold the P-part of the tokens one and two places back, S3 that of the last line number. A token that follows
-`set 7 | ` and a token in line 7 of the source thus have the same S3.
+`edit 7|` and a token in line 7 of the source thus have the same S3.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ READ = 10.0  # strength of what the match heads read
 def write_copying_circuit(model: Any, generator: torch.Generator, alike: Sequence[Sequence[int]] = ()) -> None:
     """Write embeddings, three heads of layer 0 and four heads of layer 1, in place.
 
-    The tokens of each group in `alike` start with like embeddings, so that one is found where another was: `set 7 | `
+    The tokens of each group in `alike` start with like embeddings, so that one is found where another was: `edit 7|`
     leads to what stands behind the line number 7.
 
     Needs 6 or more heads of 32 or more dimensions and a rotary base so large that the last 10 frequencies hardly turn

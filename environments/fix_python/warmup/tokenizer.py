@@ -1,7 +1,7 @@
 """A byte-level BPE for numbered Python source and the calls of the line editor.
 
 The pieces that BPE may merge are chosen so that one decision of the policy is about one token: a line number with the
-indentation behind it, `set N | `, an operator with its spaces, a keyword with its space, one digit. Names stand without a
+indentation behind it, `edit N|`, an operator with its spaces, a keyword with its space, one digit. Names stand without a
 leading space in code, so that a name is the same tokens wherever it occurs and can be copied.
 """
 
@@ -19,10 +19,11 @@ PAD = "<|pad|>"
 SPECIAL_TOKENS = (PAD, END, ACT)
 VOCABULARY = 1024
 
-_PIECES = "|".join(
+PIECES = "|".join(
     [
         r"\n[0-9]{1,2} +",  # number and indentation of a source line
-        r"set [0-9]{1,2} \| ",  # the head of an edit
+        r"edit [0-9]{1,2}\|",  # the head of an edit
+        r"=>",
         r" (?:not in|is not|and|or|in|is|if|else|for) ",
         r"(?:return|if|elif|while|for|not|def|raise|import|from|in|yield|lambda) ",
         r" ?[A-Za-z_]+",
@@ -43,7 +44,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int = VOCABULARY) -> Token
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(_PIECES), behavior="isolated"),
+            pre_tokenizers.Split(Regex(PIECES), behavior="isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )

@@ -27,10 +27,7 @@ from sanderling.harness.codec import ACT, END
 
 log = logging.getLogger(__name__)
 
-WEIGHTS = {Role.PROMPT: 0.1, Role.ACTION: 1.0, Role.LINE: 1.0, Role.MISTAKE: 0.02, Role.OBSERVATION: 0.05}
-CHOICE_WEIGHTS = {Role.ACTION: 3.0, Role.LINE: 0.0, Role.MISTAKE: 0.02}
-"""Of an action's first token, which chooses the tool and, in an edit, the line."""
-KEPT_WEIGHT = 0.5  # of the tokens that a wrong edit leaves as they were
+WEIGHTS = {Role.PROMPT: 0.1, Role.ACTION: 1.0, Role.MISTAKE: 0.02, Role.OBSERVATION: 0.02}
 MAX_TOKENS = 1024
 
 
@@ -80,7 +77,7 @@ def line_number_tokens(tokenizer: Tokenizer) -> list[list[int]]:
     """Return the tokens that name a line, grouped by the line: in the source, and at the head of an edit."""
     groups: defaultdict[str, list[int]] = defaultdict(list)
     for token in range(tokenizer.get_vocab_size()):
-        match = re.fullmatch(r"(?:\n|set )([0-9]+)(?: +| \| )", tokenizer.decode([token]))
+        match = re.fullmatch(r"(?:\n|edit )([0-9]+)(?: +|\|)", tokenizer.decode([token]))
         if match is not None:
             groups[match[1]].append(token)
     return [group for group in groups.values() if len(group) > 1]
@@ -93,25 +90,15 @@ def to_row(demonstration: Demonstration, tokenizer: Tokenizer) -> Row:
     weights: list[float] = []
     for piece in demonstration:
         new = tokenizer.encode(piece.text, add_special_tokens=False).ids
-        weight = WEIGHTS[piece.role]
+        weights += [WEIGHTS[piece.role]] * len(new)
         if piece.role in ACTIONS:
             new = [*new, end]
-            old = [*tokenizer.encode(piece.before, add_special_tokens=False).ids, end]
-            kept = _kept(old, new) if piece.before else [False] * len(new)
-            weights += [CHOICE_WEIGHTS[piece.role]] + [KEPT_WEIGHT if same else weight for same in kept[1:]]
+            weights.append(WEIGHTS[piece.role])
         else:
-            weights += [weight] * len(new) + [0.0]  # the opening marker is written by the codec, never by the policy
             new = [*new, act]
+            weights.append(0.0)  # this marker is written by the codec, never by the policy
         ids += new
     return Row(ids=torch.tensor(ids), weights=torch.tensor(weights))
-
-
-def _kept(old: Sequence[int], new: Sequence[int]) -> list[bool]:
-    """Return for each token of `new` whether it belongs to the beginning or the end that it shares with `old`."""
-    shorter = min(len(old), len(new))
-    front = next((i for i in range(shorter) if old[i] != new[i]), shorter)
-    back = next((i for i in range(shorter - front) if old[-1 - i] != new[-1 - i]), shorter - front)
-    return [i < front or i >= len(new) - back for i in range(len(new))]
 
 
 def token_id(tokenizer: Tokenizer, token: str) -> int:

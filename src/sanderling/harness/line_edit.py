@@ -3,19 +3,23 @@
     list                 names of the files
     show [FILE]          a file with line numbers (and make it the current one)
     set LINE | TEXT      replace a line of the current file; the line's indentation stays
+    edit LINE|OLD=>NEW   replace OLD by NEW in a line, exactly as they stand, spaces included
     test                 run the visible tests
-    undo                 take the last `set` back
+    undo                 take the last change back
     submit               end the episode and hand the change in
 
 One call per line; an action of several lines is several calls, answered in order as "[1] ...", "[2] ...". A call that
-can't be parsed is answered with what is wrong, and nothing is dispatched for it. Whole lines are replaced, because copying
-a line with a change is the first edit that a small policy learns; replacing a substring is much harder for it.
+can't be parsed is answered with what is wrong, and nothing is dispatched for it. `edit` replaces the first OLD of the line that
+doesn't cut a word in two, so that a policy says what changes and copies nothing else; `=>` stands in no Python operator.
+A change can be answered with the first line of the visible tests, which saves a turn for each attempt.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum
 
 from sanderling.errors import UnsafePath
 from sanderling.harness.codec import PlainCodec
@@ -34,7 +38,8 @@ class Call:
 
     name: str
     line: int | None = None
-    text: str = ""
+    text: str = ""  # of `set`: the new line; of `show`: the file; of `edit`: what replaces `old`
+    old: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +55,10 @@ def parse_call(text: str) -> Call | CallError:
     size = len(text.encode("utf-8", "replace"))
     if size > MAX_CALL_BYTES:
         return CallError(kind=BadCall.OVERSIZED, message=f"call of {size} bytes, at most {MAX_CALL_BYTES}")
-    name, _, rest = text.strip().partition(" ")
-    rest = rest.strip()
+    name, _, exact = text.lstrip().partition(" ")
+    if name == "edit":
+        return _parse_edit(exact)
+    name, rest = name.strip(), exact.strip()
     if name in ("list", "test", "undo", "submit"):
         if rest:
             return CallError(kind=BadCall.MALFORMED, message=f"{name} takes nothing")
@@ -60,7 +67,7 @@ def parse_call(text: str) -> Call | CallError:
         return Call(name="show", text=rest)
     if name == "set":
         return _parse_set(rest)
-    return CallError(kind=BadCall.UNKNOWN, message="use list, show, set, test, undo, submit")
+    return CallError(kind=BadCall.UNKNOWN, message="use list, show, set, edit, test, undo, submit")
 
 
 def _parse_set(rest: str) -> Call | CallError:
@@ -68,14 +75,43 @@ def _parse_set(rest: str) -> Call | CallError:
     number, new = number.strip(), new.strip()
     if not bar or not new:
         return CallError(kind=BadCall.MALFORMED, message="use set LINE | TEXT")
-    if not (number.isascii() and number.isdigit()) or int(number[:9]) < 1:
-        return CallError(kind=BadCall.WRONG_TYPE, message=f"{number[:20]!r} is no line number")
-    return Call(name="set", line=int(number[:9]), text=new)
+    line = _line_number(number)
+    return line if isinstance(line, CallError) else Call(name="set", line=line, text=new)
+
+
+def _parse_edit(rest: str) -> Call | CallError:
+    number, bar, change = rest.partition("|")
+    old, arrow, new = change.partition("=>")
+    if not bar or not arrow or not old.strip():
+        return CallError(kind=BadCall.MALFORMED, message="use edit LINE|OLD=>NEW")
+    line = _line_number(number.strip())
+    return line if isinstance(line, CallError) else Call(name="edit", line=line, text=new, old=old)
+
+
+def _line_number(text: str) -> int | CallError:
+    if not (text.isascii() and text.isdigit()) or int(text[:9]) < 1:
+        return CallError(kind=BadCall.WRONG_TYPE, message=f"{text[:20]!r} is no line number")
+    return int(text[:9])
+
+
+def edited(line: str, old: str, new: str) -> str | None:
+    """Return the line with the first `old` replaced that doesn't begin or end inside a word; None if there is none."""
+    before = r"(?<!\w)" if re.match(r"\w", old) else ""
+    after = r"(?!\w)" if re.search(r"\w$", old) else ""
+    found = re.search(f"{before}{re.escape(old)}{after}", line)
+    return None if found is None else line[: found.start()] + new + line[found.end() :]
 
 
 def number_lines(source: str) -> str:
     """Return the source with line numbers, as `show` prints it."""
     return "\n".join(f"{number} {line}" for number, line in enumerate(source.splitlines(), 1))
+
+
+class AnswerToChange(Enum):
+    """What `set` and `edit` answer when they have changed the file."""
+
+    ACKNOWLEDGED = "acknowledged"  # "ok"
+    TESTED = "tested"  # the first line that the visible tests print now
 
 
 class LineEditHarness:
@@ -84,11 +120,15 @@ class LineEditHarness:
     Args:
         file: the file that is current at the start; the prompt shows it.
         test_argv: the command of the visible tests, run in the workspace.
+        answer: what a change is answered with.
     """
 
-    def __init__(self, *, file: str, test_argv: tuple[str, ...]) -> None:
+    def __init__(
+        self, *, file: str, test_argv: tuple[str, ...], answer: AnswerToChange = AnswerToChange.ACKNOWLEDGED
+    ) -> None:
         self.file = file
         self.test_argv = test_argv
+        self.answer = answer
 
     def prompt(self, task: Task) -> str:
         source = task.base[self.file].decode("utf-8", "replace")
@@ -119,6 +159,7 @@ class LineEditConversation:
             "list": self._list,
             "show": self._show,
             "set": self._set,
+            "edit": self._edit,
             "test": self._test,
             "undo": self._undo,
             "submit": self._submit,
@@ -159,16 +200,28 @@ class LineEditConversation:
         return Reply(text=number_lines(source))
 
     async def _set(self, call: Call) -> Reply:
+        return await self._change(call.line, lambda line: line[: len(line) - len(line.lstrip())] + call.text)
+
+    async def _edit(self, call: Call) -> Reply:
+        return await self._change(call.line, lambda line: edited(line, call.old, call.text))
+
+    async def _change(self, number: int | None, change: Callable[[str], str | None]) -> Reply:
+        """Replace one line of the current file by what `change` makes of it; None: it can't."""
         before = await self._sandbox.read_file(self._current)
         lines = before.decode("utf-8", "replace").splitlines()
-        assert call.line is not None
-        if call.line > len(lines):
-            return Reply(text=f"error: no line {call.line}, the file has {len(lines)}")
-        old = lines[call.line - 1]
-        lines[call.line - 1] = old[: len(old) - len(old.lstrip())] + call.text
+        assert number is not None
+        if number > len(lines):
+            return Reply(text=f"error: no line {number}, the file has {len(lines)}")
+        after = change(lines[number - 1])
+        if after is None:
+            return Reply(text=f"error: not in line {number}")
+        lines[number - 1] = after
         await self._sandbox.write_file(self._current, ("\n".join(lines) + "\n").encode("utf-8", "replace"))
         self._edits.append(_Edit(file=self._current, before=before))
-        return Reply(text="ok")
+        if self._harness.answer is AnswerToChange.ACKNOWLEDGED:
+            return Reply(text="ok")
+        tested = await self._run_tests()
+        return replace(tested, text=tested.text.partition("\n")[0])
 
     async def _undo(self, call: Call) -> Reply:
         if not self._edits:
@@ -178,6 +231,9 @@ class LineEditConversation:
         return Reply(text="ok")
 
     async def _test(self, call: Call) -> Reply:
+        return await self._run_tests()
+
+    async def _run_tests(self) -> Reply:
         result = await self._sandbox.exec(Command(argv=self._harness.test_argv))
         text = result.stdout.decode("utf-8", "replace").strip()
         if result.timed_out:

@@ -279,7 +279,6 @@ def launcher_settings(mode: str) -> dict[str, Any]:
         "prefix": prefix,
         "executable": executable,
         "hidden": hidden_directories(prefix),
-        "session_init": str(Path(__file__).parent / "launcher" / "session_init.py"),
     }
 
 

@@ -13,7 +13,6 @@ from sanderling.errors import SandboxBroken, SandboxError, SandboxLost
 from sanderling.sandbox import safe_files, workspace
 from sanderling.sandbox.command_results import (
     command_fields,
-    cpu_limit,
     judged,
     judged_in_session,
     setup_error,
@@ -22,8 +21,9 @@ from sanderling.sandbox.command_results import (
 from sanderling.sandbox.launcher_client import LauncherError, Reply
 from sanderling.sandbox.layers import Digests, Stack
 from sanderling.sandbox.output import Streams
-from sanderling.sandbox.protocol import Command, ExecResult, SandboxSpec
-from sanderling.sandbox.session import COMMAND, Session, SessionEnded
+from sanderling.sandbox.protocol import Command, ExecResult, Kept, SandboxSpec
+from sanderling.sandbox.session import Session, SessionEnded, first_command
+from sanderling.sandbox.session_requests import encoded_request
 from sanderling.types import Submission
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class LayeredSandbox:
             return refusal
         await self._close_view()
         async with self._backend.slots():
-            if self._spec.session:
+            if self._spec.kept is not Kept.NOTHING:
                 return await self._run_in_session(command)
             return await self._run(command)
 
@@ -87,6 +87,7 @@ class LayeredSandbox:
             "layers": self._stack.layers,
             "upper": self._stack.next_layer(),
             "tools": self._tools,
+            "first": False,
             "uid": self._owner,
             "gid": self._owner,
             **self._room(),
@@ -123,12 +124,12 @@ class LayeredSandbox:
 
     async def _run_in_session(self, command: Command) -> ExecResult:
         session = await self._live_session()
-        request = command_fields(command, self._spec.limits)
-        request["limits"] = cpu_limit(request.pop("cpu_s"))
+        request = encoded_request(session, command, self._spec)
+        patience = (self._spec.limits.command_s if command.timeout_s is None else command.timeout_s) + _GRACE_S
         began = time.monotonic()
         with Streams(command.stdin, self._spec.limits.output_bytes) as streams:
             try:
-                answer = await asyncio.wait_for(session.run(request, streams.theirs), request["timeout_s"] + _GRACE_S)
+                answer = await asyncio.wait_for(session.run(request, streams.theirs), patience)
             except (SessionEnded, TimeoutError) as error:
                 answer = await self._end_session(timed_out=isinstance(error, TimeoutError))
             except BaseException:
@@ -144,11 +145,12 @@ class LayeredSandbox:
         if self._session is not None and not self._session.alive:
             await self._end_session(timed_out=False)
         if self._session is None:
-            fields = self._launch_fields(Command(argv=tuple(COMMAND)))
+            fields = self._launch_fields(first_command(self._spec.kept))
+            fields |= {"timeout_s": None, "cpu_s": None, "first": self._spec.kept is Kept.INTERPRETER}
             self._upper = fields["upper"]
             client = await self._backend.client()
             try:
-                self._session = await Session.start(client, {**fields, "timeout_s": None, "cpu_s": None})
+                self._session = await Session.start(client, fields)
             except LauncherError as error:
                 raise setup_error(error) from error
         return self._session
@@ -242,6 +244,8 @@ class LayeredSandbox:
 
     async def fork(self) -> LayeredSandbox:
         """Return an independent sandbox with the same files; see `Sandbox.fork`."""
+        if self._session is not None and self._spec.kept is Kept.INTERPRETER:
+            await self._end_session(timed_out=False)  # nothing is lost, and its layer can be shared
         await self._close_view()
         client = await self._backend.client()
         store, top = await self._backend.new_store(client, _MIB, self._owner)

@@ -26,14 +26,14 @@ from sanderling.sandbox.interpreter import ENVIRONMENT
 from sanderling.sandbox.launcher import copying
 from sanderling.sandbox.local_command import LocalCommand
 from sanderling.sandbox.output import Streams
-from sanderling.sandbox.protocol import Capabilities, Command, ExecResult, Sandbox, SandboxSpec
+from sanderling.sandbox.protocol import Capabilities, Command, ExecResult, Kept, Sandbox, SandboxSpec
 from sanderling.types import Submission
 
 _WARNING = (
     "LocalBackend runs commands WITHOUT ISOLATION: they can read and change everything that you can, hidden tests included. "
     "Use it for trusted code only; BubblewrapBackend is the default"
 )
-_NO_SESSIONS = "processes aren't kept between commands, so that session=True is refused"
+_NO_SESSIONS = "processes aren't kept between commands, so that Kept.PROCESSES is refused"
 _RISKS = (
     "everything: commands run as the calling user with the whole machine and its network in reach",
     "environment_built: home and temporary directory lie at places of the machine that differ from sandbox to sandbox",
@@ -92,7 +92,7 @@ class LocalBackend:
 
     async def create(self, spec: SandboxSpec) -> Sandbox:
         """Create a directory with the files of `spec`; see `SandboxBackend.create`."""
-        if spec.session:
+        if spec.kept is Kept.PROCESSES:
             raise SandboxUnavailable(f"LocalBackend: {_NO_SESSIONS}; use BubblewrapBackend for tasks with a server")
         sandbox = self.new_sandbox(spec)
         for part, files in (("work", spec.files), ("tools", spec.readonly)):

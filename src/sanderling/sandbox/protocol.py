@@ -12,9 +12,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Protocol
 
 from sanderling.types import Limits, Submission
+
+
+class Kept(StrEnum):
+    """What lives on between the commands of a sandbox, besides its files."""
+
+    NOTHING = "nothing"  # each command gets a fresh process tree
+    INTERPRETER = "interpreter"  # ours, for warm commands; whatever a command started ends with it. A backend may keep nothing
+    PROCESSES = "processes"  # what commands leave in the background, for tasks that need a server
+
+
+class Start(StrEnum):
+    """How a command may begin. The result is the same, the price isn't."""
+
+    FRESH = "fresh"  # as a program of its own
+    # In a fork of an interpreter that runs already. For `python3 -I -S /tools/<script> ...` where an interpreter is kept;
+    # everything else, and everything on a backend that keeps none, begins fresh. What a warm script can tell: it shares the
+    # seed of hashes with the sandbox's other warm scripts, and /proc/self/cmdline isn't its own.
+    WARM = "warm"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +48,7 @@ class SandboxSpec:
     files: Mapping[str, bytes]  # workspace, by relative POSIX path; writable by the commands
     readonly: Mapping[str, bytes] = field(default_factory=dict)  # mounted read-only at /tools, outside the workspace
     limits: Limits = field(default_factory=Limits)
-    session: bool = False  # keep a process tree alive between commands, for tasks that need a server
+    kept: Kept = Kept.NOTHING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +65,7 @@ class Command:
     cwd: str = "."  # relative to the workspace
     timeout_s: float | None = None  # None: limits.command_s
     cpu_s: float | None = None  # None: limits.command_cpu_s
+    start: Start = Start.FRESH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +99,7 @@ class Sandbox(Protocol):
     id: str
 
     async def exec(self, command: Command) -> ExecResult:
-        """Run a command in a fresh process tree and return when nothing of it is alive any more.
+        """Run a command and return when nothing of it is alive any more (but with `Kept.PROCESSES`).
 
         Raises:
             SandboxLost: our side failed. SandboxBroken: the agent's doing made it impossible.

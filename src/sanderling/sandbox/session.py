@@ -11,12 +11,18 @@ from typing import Any
 
 from sanderling.errors import SandboxError, SandboxLost
 from sanderling.sandbox.launcher import wire
-from sanderling.sandbox.launcher.root import INTERPRETER_BIN, SESSION_INIT
+from sanderling.sandbox.launcher.root import INTERPRETER_BIN, INTERPRETER_INIT, SESSION_INIT
 from sanderling.sandbox.launcher_client import LauncherClient, LauncherError, Reply
+from sanderling.sandbox.protocol import Command, Kept
 
 _START_S = 15.0
 _END_S = 15.0
-COMMAND = [f"{INTERPRETER_BIN}/python3", "-I", "-S", SESSION_INIT]
+_FIRST = {Kept.PROCESSES: SESSION_INIT, Kept.INTERPRETER: INTERPRETER_INIT}
+
+
+def first_command(kept: Kept) -> Command:
+    """Return the command of a session's first process."""
+    return Command(argv=(f"{INTERPRETER_BIN}/python3", "-I", "-S", _FIRST[kept]))
 
 
 class SessionEnded(Exception):
@@ -34,6 +40,7 @@ class Session:
         self._number = number
         self._ended = ended
         self.parts: list[int] = []
+        self.scripts: set[str] = set()  # whose code the first process has
 
     @classmethod
     async def start(cls, client: LauncherClient, fields: dict[str, Any]) -> Session:
@@ -46,7 +53,7 @@ class Session:
         ours.setblocking(False)
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         try:
-            number, ended = await client.begin("exec", {**fields, "argv": COMMAND}, (theirs.fileno(), null, null))
+            number, ended = await client.begin("exec", fields, (theirs.fileno(), null, null))
         except BaseException:
             ours.close()
             raise
@@ -66,14 +73,14 @@ class Session:
     def alive(self) -> bool:
         return not self._ended.done()
 
-    async def run(self, request: dict[str, Any], fds: Sequence[int]) -> dict[str, Any]:
-        """Have one command run and return the answer of the first process.
+    async def run(self, request: bytes, fds: Sequence[int]) -> dict[str, Any]:
+        """Have one command run and return the answer of the first process. `request` is encoded as that one expects.
 
         Raises:
             SessionEnded: the first process is gone.
         """
         try:
-            wire.send(self._control, request, fds)
+            wire.send_bytes(self._control, request, fds)
         except OSError as error:
             raise SessionEnded from error
         answer, _ = await self._receive()

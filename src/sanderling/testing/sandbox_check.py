@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from sanderling.sandbox.protocol import Capabilities, Command, ExecResult, Sandbox, SandboxBackend, SandboxSpec
+from sanderling.sandbox.protocol import Capabilities, Command, ExecResult, Kept, Sandbox, SandboxBackend, SandboxSpec
 from sanderling.types import JsonValue, Limits
 
 REPORT_MARK = "@report "
@@ -140,11 +140,11 @@ async def sandbox_of(
     *,
     readonly: Mapping[str, bytes] | None = None,
     limits: Limits = SMALL,
-    session: bool = False,
+    kept: Kept = Kept.NOTHING,
 ) -> AsyncGenerator[Sandbox]:
     """Create a sandbox and destroy it at the end, whatever happened."""
     sandbox = await backend.create(
-        SandboxSpec(files=files or {}, readonly=readonly or {}, limits=limits, session=session)
+        SandboxSpec(files=files or {}, readonly=readonly or {}, limits=limits, kept=kept)
     )
     try:
         yield sandbox

@@ -11,7 +11,7 @@ import sys
 import time
 
 from sanderling.errors import SandboxError
-from sanderling.sandbox.protocol import Command, ExecResult, Sandbox, SandboxBackend
+from sanderling.sandbox.protocol import Command, ExecResult, Kept, Sandbox, SandboxBackend
 from sanderling.testing.sandbox_canaries import PREFIX, new_token
 from sanderling.testing.sandbox_check import (
     SMALL,
@@ -305,9 +305,9 @@ print(socket.create_connection(("127.0.0.1", 7391), 2).recv(99).decode())
 
 
 async def session_server(backend: SandboxBackend) -> None:
-    """With session=True a server started by one command answers the next, and ends with the sandbox."""
+    """With Kept.PROCESSES a server started by one command answers the next, and ends with the sandbox."""
     token = new_token()
-    async with sandbox_of(backend, session=True) as sandbox:
+    async with sandbox_of(backend, kept=Kept.PROCESSES) as sandbox:
         start = 'nohup python3 -I -S -c "$0" "$1" >/dev/null 2>&1 </dev/null &'
         result = await sandbox.exec(Command(argv=("sh", "-c", start, program(_inside_server), json.dumps([token]))))
         expect_equal(result.exit_code, 0, "start of the server")

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from sanderling.errors import SandboxError
-from sanderling.sandbox.protocol import Command, Sandbox, SandboxBackend, SandboxSpec
+from sanderling.sandbox.protocol import Command, Kept, Sandbox, SandboxBackend, SandboxSpec
 from sanderling.testing.sandbox_attacks_resources import refuse_survivors
 from sanderling.testing.sandbox_canaries import PREFIX, SCRATCH_PLACES, new_token, scratch_name
 from sanderling.testing.sandbox_check import (
@@ -198,7 +198,7 @@ def _inside_beat(token: str) -> JsonValue:
 async def submission_kills(backend: SandboxBackend) -> None:
     """A submission ends a session's background processes before it reads the first file."""
     token = new_token()
-    async with sandbox_of(backend, BASE, session=True) as sandbox:
+    async with sandbox_of(backend, BASE, kept=Kept.PROCESSES) as sandbox:
         start = 'nohup python3 -I -S -c "$0" "$1" >/dev/null 2>&1 </dev/null & while [ ! -e beat ]; do sleep 0.01; done'
         result = await sandbox.exec(Command(argv=("sh", "-c", start, program(_inside_beat), f'["{token}"]')))
         expect_equal(result.exit_code, 0, "start of a background writer")
@@ -284,8 +284,8 @@ async def no_leak(backend: SandboxBackend) -> None:
 async def close_leaves_nothing(backend: SandboxBackend) -> None:
     """close destroys every sandbox and ends every process, and may be called twice."""
     token = new_token()
-    for session in (False, True):
-        sandbox = await backend.create(SandboxSpec(files=BASE, limits=SMALL, session=session))
+    for kept in Kept:
+        sandbox = await backend.create(SandboxSpec(files=BASE, limits=SMALL, kept=kept))
         start = 'python3 -I -S -c "$0" "$1" >/dev/null 2>&1 </dev/null & while [ ! -e beat ]; do sleep 0.01; done'
         result = await sandbox.exec(Command(argv=("sh", "-c", start, program(_inside_beat), f'["{token}"]')))
         expect_equal(result.exit_code, 0, "start of a background writer")

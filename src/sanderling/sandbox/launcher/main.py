@@ -80,7 +80,7 @@ def _serve(sock: socket.socket, settings: dict[str, Any], groups: Home | None) -
             prefix=settings["prefix"], executable=settings["executable"], hidden=tuple(settings["hidden"])
         )
         stage = "a root directory"
-        system = root.build(settings["base"], interpreter, settings["session_init"])
+        system = root.build(settings["base"], interpreter)
         stage = "an overlay"
         layers.check_overlay(layers.overlay_options(settings))
     except OSError as error:

@@ -6,6 +6,8 @@ tmpfs in a private mount namespace and vanishes with the launcher.
 
 from __future__ import annotations
 
+import importlib.util
+import marshal
 import os
 from dataclasses import dataclass
 
@@ -17,7 +19,9 @@ TOOLS = "/t"
 EMPTY = "/e"
 FILTER = "/seccomp.bpf"
 INTERPRETER_BIN = "/run/interpreter"
-SESSION_INIT = "/run/session_init.py"
+# bytecode of the first processes of sandboxes that keep something between commands
+SESSION_INIT = "/run/session_init.pyc"
+INTERPRETER_INIT = "/run/interpreter_init.pyc"
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _ETC = {
@@ -44,7 +48,7 @@ class Interpreter:
         return os.path.commonpath([self.prefix, "/usr"]) != "/usr"
 
 
-def build(base: str, interpreter: Interpreter, session_init: str) -> list[str]:
+def build(base: str, interpreter: Interpreter) -> list[str]:
     """Mount the new root at `base`, move into it, and return the arguments that show the system to bubblewrap."""
     syscalls.mount("tmpfs", base, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, "mode=755,size=16m")
     for name in ("usr", "etc", "dev", "proc", "run", "tmp", "old", STORES[1:], MERGED[1:], TOOLS[1:], EMPTY[1:]):
@@ -54,7 +58,7 @@ def build(base: str, interpreter: Interpreter, session_init: str) -> list[str]:
     _write_etc(base)
     arguments += ["--ro-bind", "/etc", "/etc"]
     _add_devices(base)
-    arguments += _add_interpreter(base, interpreter, session_init)
+    arguments += _add_interpreter(base, interpreter)
     for path in interpreter.hidden:
         arguments += ["--ro-bind", EMPTY, path]
     _write(f"{base}{FILTER}", seccomp.program())
@@ -118,7 +122,7 @@ def _add_devices(base: str) -> None:
         syscalls.bind(f"/dev/{name}", f"{base}/dev/{name}")
 
 
-def _add_interpreter(base: str, interpreter: Interpreter, session_init: str) -> list[str]:
+def _add_interpreter(base: str, interpreter: Interpreter) -> list[str]:
     arguments: list[str] = []
     if interpreter.outside_usr:
         os.makedirs(f"{base}{interpreter.prefix}")
@@ -127,6 +131,14 @@ def _add_interpreter(base: str, interpreter: Interpreter, session_init: str) -> 
     os.mkdir(f"{base}{INTERPRETER_BIN}")
     for name in ("python3", "python"):
         os.symlink(interpreter.executable, f"{base}{INTERPRETER_BIN}/{name}")
-    with open(session_init, "rb") as file:
-        _write(f"{base}{SESSION_INIT}", file.read())
+    for path in (SESSION_INIT, INTERPRETER_INIT):
+        _write(f"{base}{path}", _bytecode(path))
     return [*arguments, "--ro-bind", "/run", "/run"]
+
+
+def _bytecode(path: str) -> bytes:
+    """Return what is to stand at `path`: the bytecode of the module here of that name, as a file that Python runs."""
+    name = os.path.basename(path).removesuffix("c")
+    with open(f"{os.path.dirname(__file__)}/{name}", "rb") as file:
+        code = compile(file.read(), path, "exec", dont_inherit=True, optimize=0)
+    return importlib.util.MAGIC_NUMBER + bytes(12) + marshal.dumps(code)

@@ -30,7 +30,11 @@ def memory_file(content: bytes, name: str = "message") -> int:
 
 def send(sock: socket.socket, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
     """Send one message. `BlockingIOError` leaves nothing sent."""
-    payload = json.dumps(message).encode()
+    send_bytes(sock, json.dumps(message).encode(), fds)
+
+
+def send_bytes(sock: socket.socket, payload: bytes, fds: Sequence[int] = ()) -> None:
+    """Send one message that is encoded already."""
     extra: list[int] = []
     if len(payload) > _INLINE_BYTES:
         extra.append(memory_file(payload))

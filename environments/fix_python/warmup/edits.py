@@ -1,0 +1,40 @@
+"""The smallest call of the line editor that turns one line into another."""
+
+from __future__ import annotations
+
+import re
+
+from fix_python.warmup.tokenizer import PIECES
+from sanderling.harness.line_edit import edited
+
+_PIECE = re.compile(PIECES)
+
+
+def edit_call(number: int, before: str, after: str) -> str:
+    """Return the `edit` call that makes line `number` read `after` instead of `before` (both without indentation).
+
+    What is replaced is the shortest run of whole pieces (as the tokenizer sees them) that the editor finds at the right
+    place: longer to the left, then to the right, as long as an earlier part of the line reads the same.
+
+    Raises:
+        ValueError: the lines are equal.
+    """
+    if before == after:
+        raise ValueError(f"line {number} would stay as it is: {before!r}")
+    old, new = _PIECE.findall(before), _PIECE.findall(after)
+    start = 0
+    while start < min(len(old), len(new)) and old[start] == new[start]:
+        start += 1
+    end = 0
+    while end < min(len(old), len(new)) - start and old[-1 - end] == new[-1 - end]:
+        end += 1
+    while True:
+        what, by = "".join(old[start : len(old) - end]), "".join(new[start : len(new) - end])
+        if what.strip() and edited(before, what, by) == after:
+            return f"edit {number}|{what}=>{by}"
+        if start == 0 and end == 0:
+            raise ValueError(f"no edit turns {before!r} into {after!r}")
+        if start > 0:
+            start -= 1
+        else:
+            end -= 1

@@ -1,0 +1,270 @@
+"""Runs commands one after another in a sandbox that keeps its interpreter, so that a Python script needs no new one.
+
+It is started as `python3 -I -S` before any code of the agent has run, as process 1 of its namespace, with a SOCK_SEQPACKET
+socket as descriptor 0. It says hello with descriptors of the directories that persist, and then serves requests: a
+marshalled `(argv, env, cwd, timeout_s, cpu_s, script, code)` with the descriptors of stdin, stdout and stderr beside it,
+answered in JSON by `{"exit_code", "timed_out"}` or `{"problem", "errno"}`. `script` is the path of a warm command's
+script, `code` its marshalled code when it comes for the first time; with None the command is executed.
+
+The agent's code runs in forks alone. After each command everything but this process is killed: as process 1 it gets
+all orphans, can't be killed from inside, and kill(-1) reaches the rest at once, however fast it multiplies.
+
+The start of this process and each fork are paid in every episode, so nothing is imported that has to be read from a file
+of Python code: `os`, `socket`, `signal` and `json` together would cost as much as the interpreter's own start.
+"""
+
+import _ctypes  # ty: ignore[unresolved-import]
+import _signal  # ty: ignore[unresolved-import]
+import _socket
+import atexit
+import gc
+import marshal
+import posix
+import resource
+import sys
+import time
+
+PR_SET_DUMPABLE = 4
+PARTS = ("/work", "/tmp", "/home/agent", "/dev/shm")
+PACKET = 65_536
+IGNORED_BY_PYTHON = (_signal.SIGPIPE, _signal.SIGXFSZ)
+MODULES = frozenset(sys.modules)
+OURS = ("_ctypes", "_socket", "resource")  # modules that a fresh interpreter hasn't loaded
+STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
+
+
+def prctl(option, value):
+    _ctypes.call_function(_ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl"), (option, value, 0, 0, 0))
+
+
+def receive(control):
+    payload, ancillary, _, _ = control.recvmsg(PACKET, _socket.CMSG_SPACE(64), _socket.MSG_CMSG_CLOEXEC)
+    fds = [fd for _, _, data in ancillary for fd in memoryview(data).cast("i")]
+    if not payload:
+        return None
+    if payload == b"F":  # a long request travels in a memory file
+        with open(fds.pop(0), "rb") as file:
+            payload = file.read()
+    return marshal.loads(payload), fds
+
+
+def settle(fds, cpu_s):
+    """Make a fork the command's own: session, streams, no other descriptor, signals as a fresh process has them."""
+    posix.setsid()
+    for place, fd in enumerate(fds):
+        posix.dup2(fd, place)
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
+    resource.setrlimit(resource.RLIMIT_CPU, cpu_s)
+
+
+def execute(argv, env, problem):
+    """Execute a program; report through the pipe `problem` when that isn't possible."""
+    found = None
+    for name in IGNORED_BY_PYTHON:
+        _signal.signal(name, _signal.SIG_DFL)
+    name = argv[0]
+    places = [name] if "/" in name else [f"{place}/{name}" for place in env["PATH"].split(":")]
+    for place in places:
+        try:
+            posix.execve(place, argv, env)
+        except OSError as error:
+            if found is None or not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+                found = error
+    posix.write(problem, str(found.errno).encode())
+    posix._exit(126)
+
+
+def become_interpreter(argv, cwd, script):
+    """Make this fork look like an interpreter that was started for `script`; return the namespace of its __main__."""
+    posix.closerange(3, 1 << 20)
+    prctl(PR_SET_DUMPABLE, 1)
+    _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+    for place, (name, mode) in enumerate(STREAMS):
+        before = getattr(sys, name)
+        stream = open(
+            place, mode, encoding=before.encoding, errors=before.errors, newline="\n", closefd=False
+        )
+        stream.buffer.raw.name = f"<{name}>"
+        stream.mode = mode
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    sys.stderr.reconfigure(line_buffering=True)
+    posix.environ[b"PWD"] = cwd.encode(errors="surrogateescape")
+    posix.putenv("PWD", cwd)
+    sys.argv[:] = argv[argv.index(script) :]
+    sys.orig_argv[:] = argv
+    for name in OURS:
+        del sys.modules[name]
+    main = type(sys)("__main__")
+    main.__file__ = script
+    main.__cached__ = None
+    main.__loader__ = sys.modules["_frozen_importlib_external"].SourceFileLoader("__main__", script)
+    main.__builtins__ = sys.modules["builtins"]
+    main.__annotations__ = {}
+    sys.modules["__main__"] = main
+    return main.__dict__
+
+
+def exit_code_of(ending):
+    """Say what went wrong as the interpreter does at the end of a script, and return the exit code."""
+    if isinstance(ending, SystemExit):
+        if ending.code is None:
+            return 0
+        if isinstance(ending.code, int):
+            return ending.code & 0xFF if abs(ending.code) < 1 << 31 else 0xFF
+        print(ending.code, file=sys.stderr)  # noqa: T201  (what the interpreter does)
+        return 1
+    try:
+        sys.excepthook(type(ending), ending, ending.__traceback__)
+    except BaseException:
+        sys.__excepthook__(type(ending), ending, ending.__traceback__)
+    if isinstance(ending, KeyboardInterrupt):
+        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+        posix.kill(posix.getpid(), _signal.SIGINT)
+    return 1
+
+
+def leave(namespace, code):
+    """End as an interpreter does, in its order: threads, exit functions, streams, then what the script still holds.
+
+    The rest of an interpreter's end frees memory, which would cost more than many a script.
+    """
+    if "threading" in sys.modules:
+        sys.modules["threading"]._shutdown()
+    atexit._run_exitfuncs()
+    code = flushed(code)
+    for name in [name for name in namespace if name != "__builtins__"]:
+        namespace[name] = None
+    for name in sys.modules.keys() - MODULES:
+        sys.modules[name] = None
+    gc.collect()
+    posix._exit(flushed(code))
+
+
+def flushed(code):
+    """Flush the streams and return the exit code, 120 where they can't take what is left."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name, None)
+        try:
+            if stream is not None and not stream.closed:
+                stream.flush()
+        except BaseException as error:
+            code = 120
+            if name == "stdout":
+                print(f"Exception ignored in: {stream!r}", file=sys.stderr)  # noqa: T201
+                sys.__excepthook__(type(error), error, None)
+    return code
+
+
+def wait_for(pid, timeout_s):
+    """Return the status of process `pid`, None when it doesn't end in time. Orphans are reaped meanwhile."""
+    end = time.monotonic() + timeout_s
+    while True:
+        ended, status = posix.waitpid(-1, posix.WNOHANG)
+        if ended == pid:
+            return status
+        if not ended:
+            left = end - time.monotonic()
+            if left <= 0:
+                return None
+            _signal.sigtimedwait((_signal.SIGCHLD,), left)
+
+
+def kill_all():
+    """Kill and reap every process but this one."""
+    try:
+        posix.kill(-1, _signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    try:
+        while True:
+            posix.waitpid(-1, 0)
+    except ChildProcessError:
+        pass
+
+
+def answer(pid, timeout_s, problem):
+    """Wait for a command, see that nothing of it is left, and return what to say about it."""
+    status = wait_for(pid, timeout_s)
+    kill_all()
+    if status is None:
+        return '{"exit_code": 137, "timed_out": true}'
+    number = posix.read(problem, 16) if problem is not None else b""
+    if number:
+        return f'{{"problem": "program", "errno": {number.decode()}}}'
+    code = posix.waitstatus_to_exitcode(status)
+    return f'{{"exit_code": {code if code >= 0 else 128 - code}, "timed_out": false}}'
+
+
+def serve(control):
+    """Serve requests until the other end is closed. Return in forks for warm commands: (code, namespace of __main__).
+
+    An error here ends the process, hence the session: the agent can spoil the limits of process 1, which is its loss.
+    """
+    scripts = {}
+    while (received := receive(control)) is not None:
+        request, fds = received
+        _, _, cwd, timeout_s, _, script, code = request
+        if code is not None:
+            scripts[script] = marshal.loads(code)
+        try:
+            posix.chdir(cwd)
+        except OSError as error:
+            reply = f'{{"problem": "directory", "errno": {error.errno}}}'
+        else:
+            problem, writer = posix.pipe() if script is None else (None, None)
+            pid = posix.fork()
+            if pid == 0:
+                return begin(request, fds, scripts.get(script), writer)
+            if writer is not None:
+                posix.close(writer)
+            reply = answer(pid, timeout_s, problem)
+            if problem is not None:
+                posix.close(problem)
+        for fd in fds:
+            posix.close(fd)
+        control.send(reply.encode())
+    return None
+
+
+def begin(request, fds, code, problem):
+    """Be the fork for a command: execute it, or return what `serve` returns. No error of it may reach the loop."""
+    argv, env, cwd, _, cpu_s, script, _ = request
+    try:
+        settle(fds, cpu_s)
+        if script is None:
+            execute(argv, env, problem)
+        return code, become_interpreter(argv, cwd, script)
+    except BaseException:
+        posix._exit(126)
+
+
+def main():
+    """Say hello and serve; see `serve` for what is returned."""
+    prctl(PR_SET_DUMPABLE, 0)
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+    _signal.pthread_sigmask(_signal.SIG_BLOCK, (_signal.SIGCHLD,))
+    control = _socket.socket(fileno=0)
+    parts = [posix.open(part, posix.O_RDONLY | posix.O_DIRECTORY) for part in PARTS]
+    passed = b"".join(fd.to_bytes(4, sys.byteorder) for fd in parts)
+    control.sendmsg([b'{"hello": 1}'], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, passed)])
+    for fd in parts:
+        posix.close(fd)
+    gc.collect()
+    gc.freeze()
+    return serve(control)
+
+
+if __name__ == "__main__":
+    STARTED = main()
+    if STARTED is not None:  # this is a fork for a warm command; the script runs as near to the bottom as it can
+        CODE, NAMESPACE = STARTED
+        EXIT_CODE, ENDING = 0, None
+        try:
+            exec(CODE, NAMESPACE)
+        except BaseException as error:
+            ENDING = error.with_traceback(error.__traceback__.tb_next)
+        if ENDING is not None:
+            EXIT_CODE = exit_code_of(ENDING)
+            ENDING = None
+        leave(NAMESPACE, EXIT_CODE)
