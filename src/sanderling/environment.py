@@ -26,7 +26,7 @@ class Environment:
     harness: Harness
     verifier: Verifier
     tools: dict[str, bytes]  # read-only files at /tools in the agent's sandbox, such as the visible test runner
-    kept: Kept = Kept.NOTHING  # what lives on between the commands of an episode; INTERPRETER where they are warm scripts
+    kept: Kept = Kept.NOTHING  # between the commands of an episode; INTERPRETER where those are warm scripts
 
     def sandbox_spec(self, task: Task) -> SandboxSpec:
         return SandboxSpec(files=task.base, readonly=self.tools, limits=task.limits, kept=self.kept)

@@ -64,7 +64,7 @@ def test_probe_d9_a_limit_is_a_limit(bubblewrap, script: str, kept: Kept) -> Non
     assert result.exit_code == (137 if cut else 0)
     assert result.stdout == b"before\n"
     assert sizes[0] == sizes[1], "a process of the sandbox still writes"
-    if cut or kept is not Kept.PROCESSES:  # in a session, what was left in the background on purpose lives on until the end
+    if cut or kept is not Kept.PROCESSES:  # there, what was left in the background on purpose lives on until the end
         assert alive == []
     assert living_with(mark) == []
 

@@ -22,7 +22,9 @@ class Kept(StrEnum):
     """What lives on between the commands of a sandbox, besides its files."""
 
     NOTHING = "nothing"  # each command gets a fresh process tree
-    INTERPRETER = "interpreter"  # ours, for warm commands; whatever a command started ends with it. A backend may keep nothing
+    INTERPRETER = (
+        "interpreter"  # ours, for warm commands; whatever a command started ends with it. A backend may keep nothing
+    )
     PROCESSES = "processes"  # what commands leave in the background, for tasks that need a server
 
 

@@ -143,9 +143,7 @@ async def sandbox_of(
     kept: Kept = Kept.NOTHING,
 ) -> AsyncGenerator[Sandbox]:
     """Create a sandbox and destroy it at the end, whatever happened."""
-    sandbox = await backend.create(
-        SandboxSpec(files=files or {}, readonly=readonly or {}, limits=limits, kept=kept)
-    )
+    sandbox = await backend.create(SandboxSpec(files=files or {}, readonly=readonly or {}, limits=limits, kept=kept))
     try:
         yield sandbox
     finally:

@@ -13,10 +13,12 @@ The start of this process and each fork are paid in every episode, so nothing is
 of Python code: `os`, `socket`, `signal` and `json` together would cost as much as the interpreter's own start.
 """
 
-import _ctypes  # ty: ignore[unresolved-import]
-import _signal  # ty: ignore[unresolved-import]
+import _ctypes
+import _io
+import _signal  # ty: ignore[import-not-found]
 import _socket
 import atexit
+import errno
 import gc
 import marshal
 import posix
@@ -34,7 +36,7 @@ STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
 
 def prctl(option, value):
-    _ctypes.call_function(_ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl"), (option, value, 0, 0, 0))
+    _ctypes.call_function(_ctypes.dlsym(_ctypes.dlopen("", 0), "prctl"), (option, value, 0, 0, 0))
 
 
 def receive(control):
@@ -59,7 +61,7 @@ def settle(fds, cpu_s):
 
 def execute(argv, env, problem):
     """Execute a program; report through the pipe `problem` when that isn't possible."""
-    found = None
+    number = errno.ENOENT
     for name in IGNORED_BY_PYTHON:
         _signal.signal(name, _signal.SIG_DFL)
     name = argv[0]
@@ -68,9 +70,9 @@ def execute(argv, env, problem):
         try:
             posix.execve(place, argv, env)
         except OSError as error:
-            if found is None or not isinstance(error, (FileNotFoundError, NotADirectoryError)):
-                found = error
-    posix.write(problem, str(found.errno).encode())
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+                number = error.errno
+    posix.write(problem, str(number).encode())
     posix._exit(126)
 
 
@@ -81,14 +83,13 @@ def become_interpreter(argv, cwd, script):
     _signal.signal(_signal.SIGINT, _signal.default_int_handler)
     for place, (name, mode) in enumerate(STREAMS):
         before = getattr(sys, name)
-        stream = open(
-            place, mode, encoding=before.encoding, errors=before.errors, newline="\n", closefd=False
-        )
-        stream.buffer.raw.name = f"<{name}>"
-        stream.mode = mode
+        raw = _io.FileIO(place, mode, closefd=False)
+        raw.name = f"<{name}>"
+        buffered = _io.BufferedReader(raw) if mode == "r" else _io.BufferedWriter(raw)
+        stream = _io.TextIOWrapper(buffered, before.encoding, before.errors, "\n", name == "stderr")
+        stream.__dict__["mode"] = mode
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
-    sys.stderr.reconfigure(line_buffering=True)
     posix.environ[b"PWD"] = cwd.encode(errors="surrogateescape")
     posix.putenv("PWD", cwd)
     sys.argv[:] = argv[argv.index(script) :]
@@ -96,13 +97,12 @@ def become_interpreter(argv, cwd, script):
     for name in OURS:
         del sys.modules[name]
     main = type(sys)("__main__")
-    main.__file__ = script
-    main.__cached__ = None
-    main.__loader__ = sys.modules["_frozen_importlib_external"].SourceFileLoader("__main__", script)
-    main.__builtins__ = sys.modules["builtins"]
-    main.__annotations__ = {}
+    loader = sys.modules["_frozen_importlib_external"].SourceFileLoader("__main__", script)
+    namespace = main.__dict__
+    namespace.update(__loader__=loader, __annotations__={}, __builtins__=sys.modules["builtins"])
+    namespace.update(__file__=script, __cached__=None)
     sys.modules["__main__"] = main
-    return main.__dict__
+    return namespace
 
 
 def exit_code_of(ending):
@@ -136,7 +136,7 @@ def leave(namespace, code):
     for name in [name for name in namespace if name != "__builtins__"]:
         namespace[name] = None
     for name in sys.modules.keys() - MODULES:
-        sys.modules[name] = None
+        del sys.modules[name]
     gc.collect()
     posix._exit(flushed(code))
 
@@ -263,7 +263,9 @@ if __name__ == "__main__":
         try:
             exec(CODE, NAMESPACE)
         except BaseException as error:
-            ENDING = error.with_traceback(error.__traceback__.tb_next)
+            TRACE = error.__traceback__  # without the line above
+            ENDING = error.with_traceback(None if TRACE is None else TRACE.tb_next)
+            TRACE = None
         if ENDING is not None:
             EXIT_CODE = exit_code_of(ENDING)
             ENDING = None
