@@ -88,6 +88,7 @@ SLOW = (  # promises, no attacks: those that take longest
     "file_names",
     "state_key_changes",
     "submission_kills",
+    "warm_like_fresh",  # test_warm_commands has it script by script
 )
 FAST = tuple(check for check in CHECKS if check.id not in SLOW)
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make the containing namespaces")

@@ -79,10 +79,13 @@ def judged(fields: dict[str, Any], streams: Streams, command: Command) -> ExecRe
 
 def judged_in_session(answer: dict[str, Any], streams: Streams, command: Command, duration_s: float) -> ExecResult:
     """Return the result of a command that ran in a session."""
-    if "problem" in answer:
-        if answer["problem"] == "directory":
-            why = os.strerror(answer["errno"])
+    if "refused" in answer:
+        why = os.strerror(answer["errno"])
+        if answer["refused"] == "directory":
             return refused(f"can't enter directory {command.cwd!r}: {why}", _NOT_RUNNABLE)
+        missing = answer["errno"] == errno.ENOENT
+        return refused(f"can't run {command.argv[0]}: {why}", _NOT_FOUND if missing else _NOT_RUNNABLE)
+    if "problem" in answer:
         missing = answer["errno"] == errno.ENOENT
         return refused(f"can't run {command.argv[0]}: {answer['problem']}", _NOT_FOUND if missing else _NOT_RUNNABLE)
     return _result(answer, answer["exit_code"], streams, duration_s)

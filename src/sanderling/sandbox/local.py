@@ -38,6 +38,7 @@ _RISKS = (
     "everything: commands run as the calling user with the whole machine and its network in reach",
     "environment_built: home and temporary directory lie at places of the machine that differ from sandbox to sandbox",
     "fork_independent: /tmp is the machine's, shared by all",
+    "warm_like_fresh: tracebacks show where /tools lies, which differs from sandbox to sandbox; processes aren't counted",
     f"session_server: {_NO_SESSIONS}",
     f"submission_kills: {_NO_SESSIONS}",
     f"close_leaves_nothing: {_NO_SESSIONS}",

@@ -11,6 +11,7 @@ from typing import Any
 
 from sanderling.errors import SandboxError, SandboxLost
 from sanderling.sandbox.launcher import wire
+from sanderling.sandbox.launcher.cgroups import count_kills
 from sanderling.sandbox.launcher.root import INTERPRETER_BIN, INTERPRETER_INIT, SESSION_INIT
 from sanderling.sandbox.launcher_client import LauncherClient, LauncherError, Reply
 from sanderling.sandbox.protocol import Command, Kept
@@ -41,6 +42,8 @@ class Session:
         self._ended = ended
         self.parts: list[int] = []
         self.scripts: set[str] = set()  # whose code the first process has
+        self._kills: int | None = None  # where the processes are counted that the kernel killed for want of memory
+        self._seen_kills = 0
 
     @classmethod
     async def start(cls, client: LauncherClient, fields: dict[str, Any]) -> Session:
@@ -63,6 +66,7 @@ class Session:
         session = cls(client, ours, number, ended)
         try:
             _, session.parts = await asyncio.wait_for(session._receive(), _START_S)
+            await session._watch_kills()
         except (SessionEnded, TimeoutError) as error:
             reply = await session.end()
             reason = reply.fields.get("trouble") if reply is not None else ""
@@ -84,7 +88,19 @@ class Session:
         except OSError as error:
             raise SessionEnded from error
         answer, _ = await self._receive()
-        return answer
+        return {**answer, "out_of_memory": self._ran_out()}
+
+    async def _watch_kills(self) -> None:
+        reply = await self._client.call("kills", {"target": self._number})
+        if reply.fds:
+            (self._kills,) = reply.fds
+            self._seen_kills = count_kills(self._kills)
+
+    def _ran_out(self) -> bool:
+        if self._kills is None:
+            return False
+        before, self._seen_kills = self._seen_kills, count_kills(self._kills)
+        return self._seen_kills > before
 
     async def _receive(self) -> tuple[dict[str, Any], list[int]]:
         loop = asyncio.get_running_loop()
@@ -107,9 +123,9 @@ class Session:
     async def end(self) -> Reply | None:
         """Kill everything and wait until it is gone; return the launcher's account, None when the launcher is gone too."""
         self._control.close()
-        for fd in self.parts:
+        for fd in (*self.parts, *(() if self._kills is None else (self._kills,))):
             os.close(fd)
-        self.parts = []
+        self.parts, self._kills = [], None
         try:
             if self.alive:
                 await self._client.call("kill", {"target": self._number})

@@ -51,6 +51,7 @@ from sanderling.testing import (
     sandbox_contract_exec,
     sandbox_contract_files,
     sandbox_contract_state,
+    sandbox_contract_warm,
 )
 from sanderling.testing.sandbox_canaries import owned_canaries, planted_inheritance
 from sanderling.testing.sandbox_check import (
@@ -76,6 +77,7 @@ CHECKS: tuple[Check, ...] = (
     *sandbox_contract_exec.CHECKS,
     *sandbox_contract_files.CHECKS,
     *sandbox_contract_state.CHECKS,
+    *sandbox_contract_warm.CHECKS,
 )
 
 BackendFactory = Callable[[], SandboxBackend]

@@ -52,15 +52,10 @@ class Home:
         with contextlib.suppress(OSError):
             _write(self.memory, f"{name}/memory.memsw.limit_in_bytes", total)
 
-    def kills(self, name: str) -> int:
-        """Return how many processes the kernel killed in the group so far for want of memory."""
+    def open_kills(self, name: str) -> int:
+        """Return a descriptor of the file from which `count_kills` reads what happened in a group."""
         file = "memory.events" if self.version == 2 else "memory.oom_control"
-        with contextlib.suppress(OSError):
-            for line in _read(self.memory, f"{name}/{file}").splitlines():
-                key, _, value = line.partition(" ")
-                if key == "oom_kill":
-                    return int(value)
-        return 0
+        return os.open(f"{name}/{file}", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.memory)
 
     def remove(self, name: str) -> None:
         """Remove a group now, or at a later call where the kernel still holds it."""
@@ -77,6 +72,16 @@ class Home:
             except OSError:
                 gone = False
         return gone
+
+
+def count_kills(fd: int) -> int:
+    """Return how many processes the kernel killed in a group so far for want of memory; see `Home.open_kills`."""
+    with contextlib.suppress(OSError):
+        for line in os.pread(fd, 4096, 0).decode().splitlines():
+            key, _, value = line.partition(" ")
+            if key == "oom_kill":
+                return int(value)
+    return 0
 
 
 def _write(directory: int, path: str, value: int) -> None:

@@ -3,8 +3,9 @@
 It is started as `python3 -I -S` before any code of the agent has run, as process 1 of its namespace, with a SOCK_SEQPACKET
 socket as descriptor 0. It says hello with descriptors of the directories that persist, and then serves requests: a
 marshalled `(argv, env, cwd, timeout_s, cpu_s, script, code)` with the descriptors of stdin, stdout and stderr beside it,
-answered in JSON by `{"exit_code", "timed_out"}` or `{"problem", "errno"}`. `script` is the path of a warm command's
-script, `code` its marshalled code when it comes for the first time; with None the command is executed.
+answered in JSON by `{"exit_code", "timed_out", "left"}` or `{"refused", "errno"}`. `script` is the path of a warm command's
+script, `code` its marshalled code when it comes for the first time; with None the command is executed. "left" says that the
+session has to end.
 
 The agent's code runs in forks alone. After each command everything but this process is killed: as process 1 it gets
 all orphans, can't be killed from inside, and kill(-1) reaches the rest at once, however fast it multiplies.
@@ -25,12 +26,13 @@ import posix
 import resource
 import sys
 import time
+from _weakref import ReferenceType
 
 PR_SET_DUMPABLE = 4
 PARTS = ("/work", "/tmp", "/home/agent", "/dev/shm")
 PACKET = 65_536
+LIMITS = 16  # RLIM_NLIMITS
 IGNORED_BY_PYTHON = (_signal.SIGPIPE, _signal.SIGXFSZ)
-MODULES = frozenset(sys.modules)
 OURS = ("_ctypes", "_socket", "resource")  # modules that a fresh interpreter hasn't loaded
 STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
@@ -51,8 +53,7 @@ def receive(control):
 
 
 def settle(fds, cpu_s):
-    """Make a fork the command's own: session, streams, no other descriptor, signals as a fresh process has them."""
-    posix.setsid()
+    """Give a fork its streams, the signals of a fresh process and its limit. All else it has from process 1."""
     for place, fd in enumerate(fds):
         posix.dup2(fd, place)
     _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
@@ -102,58 +103,44 @@ def become_interpreter(argv, cwd, script):
     namespace.update(__loader__=loader, __annotations__={}, __builtins__=sys.modules["builtins"])
     namespace.update(__file__=script, __cached__=None)
     sys.modules["__main__"] = main
+    gc.freeze()
     return namespace
 
 
-def exit_code_of(ending):
-    """Say what went wrong as the interpreter does at the end of a script, and return the exit code."""
-    if isinstance(ending, SystemExit):
-        if ending.code is None:
-            return 0
-        if isinstance(ending.code, int):
-            return ending.code & 0xFF if abs(ending.code) < 1 << 31 else 0xFF
-        print(ending.code, file=sys.stderr)  # noqa: T201  (what the interpreter does)
-        return 1
-    try:
-        sys.excepthook(type(ending), ending, ending.__traceback__)
-    except BaseException:
-        sys.__excepthook__(type(ending), ending, ending.__traceback__)
-    if isinstance(ending, KeyboardInterrupt):
-        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
-        posix.kill(posix.getpid(), _signal.SIGINT)
-    return 1
+def end_plainly(code):
+    """End this fork with an exit code at once if nothing is left to do; return if it takes an interpreter's own end.
 
-
-def leave(namespace, code):
-    """End as an interpreter does, in its order: threads, exit functions, streams, then what the script still holds.
-
-    The rest of an interpreter's end frees memory, which would cost more than many a script.
+    That end frees all memory, which costs more than many a script. It can be left out where no function, thread or object
+    of the script waits for it: what has a finalizer is found among the objects made since the fork.
     """
-    if "threading" in sys.modules:
-        sys.modules["threading"]._shutdown()
-    atexit._run_exitfuncs()
-    code = flushed(code)
-    for name in [name for name in namespace if name != "__builtins__"]:
-        namespace[name] = None
-    for name in sys.modules.keys() - MODULES:
-        del sys.modules[name]
-    gc.collect()
-    posix._exit(flushed(code))
+    if sys.stdout is not sys.__stdout__ or sys.stderr is not sys.__stderr__ or "threading" in sys.modules:
+        return
+    if atexit._ncallbacks():
+        return
+    for thing in gc.get_objects():
+        kind = thing if isinstance(thing, type) else type(thing)
+        if hasattr(kind, "__del__") or (kind is ReferenceType and thing.__callback__ is not None):
+            return
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BaseException:
+        return
+    posix._exit(code & 0xFF)
 
 
-def flushed(code):
-    """Flush the streams and return the exit code, 120 where they can't take what is left."""
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name, None)
-        try:
-            if stream is not None and not stream.closed:
-                stream.flush()
-        except BaseException as error:
-            code = 120
-            if name == "stdout":
-                print(f"Exception ignored in: {stream!r}", file=sys.stderr)  # noqa: T201
-                sys.__excepthook__(type(error), error, None)
-    return code
+def hide_this_file():
+    """See that the traceback of an uncaught exception begins in the script."""
+    if not hasattr(sys, "excepthook"):
+        return
+    shown = sys.excepthook
+
+    def show(kind, error, trace):
+        sys.excepthook = shown
+        error.__traceback__ = trace.tb_next
+        shown(kind, error, trace.tb_next)
+
+    sys.excepthook = show
 
 
 def wait_for(pid, timeout_s):
@@ -183,52 +170,63 @@ def kill_all():
         pass
 
 
-def answer(pid, timeout_s, problem):
+def answer(pid, timeout_s, problem, untouched):
     """Wait for a command, see that nothing of it is left, and return what to say about it."""
     status = wait_for(pid, timeout_s)
     kill_all()
+    left = "false" if condition() == untouched else "true"
     if status is None:
-        return '{"exit_code": 137, "timed_out": true}'
+        return f'{{"exit_code": 137, "timed_out": true, "left": {left}}}'
     number = posix.read(problem, 16) if problem is not None else b""
     if number:
-        return f'{{"problem": "program", "errno": {number.decode()}}}'
+        return f'{{"refused": "program", "errno": {number.decode()}}}'
     code = posix.waitstatus_to_exitcode(status)
-    return f'{{"exit_code": {code if code >= 0 else 128 - code}, "timed_out": false}}'
+    return f'{{"exit_code": {code if code >= 0 else 128 - code}, "timed_out": false, "left": {left}}}'
+
+
+def condition():
+    """Return what processes of the same user can change from outside: limits, priority, processors. Forks inherit it."""
+    limits = [resource.getrlimit(kind) for kind in range(LIMITS)]
+    return limits, posix.getpriority(posix.PRIO_PROCESS, 0), posix.sched_getaffinity(0), posix.sched_getscheduler(0)
 
 
 def serve(control):
-    """Serve requests until the other end is closed. Return in forks for warm commands: (code, namespace of __main__).
+    """Serve requests until the other end is closed. Return in forks for warm commands: [(code, namespace of __main__)].
 
-    An error here ends the process, hence the session: the agent can spoil the limits of process 1, which is its loss.
+    When a command changed the condition of this process, the other end is told so and ends the session; when this process
+    fails for such a reason, it ends itself. A new session begins with the next command, which nothing of it may reach.
     """
     scripts = {}
+    untouched = condition()
     while (received := receive(control)) is not None:
         request, fds = received
+        if len(fds) != len(STREAMS):
+            break
         _, _, cwd, timeout_s, _, script, code = request
         if code is not None:
             scripts[script] = marshal.loads(code)
         try:
             posix.chdir(cwd)
         except OSError as error:
-            reply = f'{{"problem": "directory", "errno": {error.errno}}}'
+            reply = f'{{"refused": "directory", "errno": {error.errno}}}'
         else:
             problem, writer = posix.pipe() if script is None else (None, None)
             pid = posix.fork()
             if pid == 0:
-                return begin(request, fds, scripts.get(script), writer)
+                return [begin(request, fds, scripts.get(script), writer)]
             if writer is not None:
                 posix.close(writer)
-            reply = answer(pid, timeout_s, problem)
+            reply = answer(pid, timeout_s, problem, untouched)
             if problem is not None:
                 posix.close(problem)
         for fd in fds:
             posix.close(fd)
         control.send(reply.encode())
-    return None
+    return []
 
 
 def begin(request, fds, code, problem):
-    """Be the fork for a command: execute it, or return what `serve` returns. No error of it may reach the loop."""
+    """Be the fork for a command: execute it, or return its code and namespace. No error of it may reach the loop."""
     argv, env, cwd, _, cpu_s, script, _ = request
     try:
         settle(fds, cpu_s)
@@ -244,29 +242,31 @@ def main():
     prctl(PR_SET_DUMPABLE, 0)
     _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
     _signal.pthread_sigmask(_signal.SIG_BLOCK, (_signal.SIGCHLD,))
-    control = _socket.socket(fileno=0)
+    control = _socket.socket(fileno=posix.dup(0))
+    posix.dup2(1, 0)
     parts = [posix.open(part, posix.O_RDONLY | posix.O_DIRECTORY) for part in PARTS]
     passed = b"".join(fd.to_bytes(4, sys.byteorder) for fd in parts)
     control.sendmsg([b'{"hello": 1}'], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, passed)])
     for fd in parts:
         posix.close(fd)
-    gc.collect()
+    exec(compile("", "", "exec"), {})  # its first use makes the types of syntax trees; here it is paid once
     gc.freeze()
     return serve(control)
 
 
 if __name__ == "__main__":
     STARTED = main()
-    if STARTED is not None:  # this is a fork for a warm command; the script runs as near to the bottom as it can
-        CODE, NAMESPACE = STARTED
-        EXIT_CODE, ENDING = 0, None
+    if STARTED:  # this is a fork for a warm command; the script runs as near to the bottom as it can
         try:
-            exec(CODE, NAMESPACE)
-        except BaseException as error:
-            TRACE = error.__traceback__  # without the line above
-            ENDING = error.with_traceback(None if TRACE is None else TRACE.tb_next)
-            TRACE = None
-        if ENDING is not None:
-            EXIT_CODE = exit_code_of(ENDING)
-            ENDING = None
-        leave(NAMESPACE, EXIT_CODE)
+            exec(*STARTED.pop())
+        except SystemExit as ending:
+            if ending.code is None or isinstance(ending.code, int):
+                end_plainly(ending.code or 0)
+            gc.unfreeze()
+            raise
+        except BaseException:
+            hide_this_file()
+            gc.unfreeze()
+            raise
+        end_plainly(0)
+        gc.unfreeze()

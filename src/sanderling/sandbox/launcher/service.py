@@ -41,6 +41,7 @@ class Service:
             "view": self._view,
             "finish": self._finish,
             "kill": self._kill,
+            "kills": self._kills,
         }
         self._slow = {"exec": self._exec, "merge": self._merge, "copy": self._copy}
         self._next_look = 0.0
@@ -166,6 +167,11 @@ class Service:
         if running is not None:
             running.kill()
         return {"found": running is not None}, []
+
+    def _kills(self, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+        """Give a descriptor for `count_kills` of what runs; none where no control group bounds it."""
+        seat = self._taken_seats.get(request["target"])
+        return {}, [] if seat is None else [os.dup(seat.kills)]
 
     def _exec(self, request: dict[str, Any], fds: list[int]) -> None:
         request["overlay"] = self._overlay
