@@ -1,5 +1,6 @@
 """The conformance suite on the backends that ship, and proof that it can fail."""
 
+import dataclasses
 import json
 import os
 import sys
@@ -13,6 +14,7 @@ from careless_backend import CarelessBackend, SuicidalBackend
 
 from sanderling.sandbox.bubblewrap import BubblewrapBackend
 from sanderling.sandbox.local import LocalBackend
+from sanderling.sandbox.protocol import Kept, Sandbox, SandboxSpec
 from sanderling.testing.sandbox_conformance import CHECKS, CheckResult, Kind, Outcome, Report, run_conformance
 from sanderling.testing.sandbox_conformance_command import main
 from sanderling.testing.sandbox_containment import make_readable, run_contained
@@ -90,6 +92,22 @@ SLOW = (  # promises, no attacks: those that take longest
     "submission_kills",
     "warm_like_fresh",  # test_warm_commands has it script by script
 )
+BESIDE_AN_INTERPRETER = (
+    "kill_all",
+    "inherited_descriptor",
+    "proc_root",
+    "ptrace",
+    "process_vm_readv",
+    "daemon",
+    "fork_bomb",
+    "memory_total",
+    "background_child",
+    "argv_exact",
+    "exit_by_signal",
+    "environment_built",
+    "fork_independent",
+    "cancelled_exec",
+)
 FAST = tuple(check for check in CHECKS if check.id not in SLOW)
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make the containing namespaces")
 
@@ -120,6 +138,27 @@ def test_bubblewrap(check, bubblewrap):
 @pytest.mark.parametrize("check_id", SLOW)
 def test_bubblewrap_with_patience(check_id, patient_bubblewrap):
     settle(patient_bubblewrap[check_id])
+
+
+class KeepingBackend(BubblewrapBackend):
+    """Keeps an interpreter in every sandbox, so that the whole suite looks at what runs beside it."""
+
+    async def create(self, spec: SandboxSpec) -> Sandbox:
+        kept = Kept.INTERPRETER if spec.kept is Kept.NOTHING else spec.kept
+        return await super().create(dataclasses.replace(spec, kept=kept))
+
+
+def test_an_interpreter_is_kept_without_loss() -> None:
+    report = run_conformance(KeepingBackend, ids=BESIDE_AN_INTERPRETER)
+    for result in report.results:
+        settle(result)
+
+
+@pytest.mark.slow
+def test_an_interpreter_is_kept_without_any_loss() -> None:
+    report = run_conformance(KeepingBackend, ids=[check.id for check in CHECKS])
+    assert report.counts()[Outcome.PASSED] >= len(CHECKS) - 8
+    report.raise_for_failures()
 
 
 def test_no_attack_is_left_to_the_slow_part():

@@ -25,7 +25,7 @@ from sanderling.errors import UnsafePath
 from sanderling.harness.codec import PlainCodec
 from sanderling.harness.protocol import BadCall, Codec, Conversation, Reply
 from sanderling.harness.tokenizer import Tokenizer
-from sanderling.sandbox.protocol import Command, Sandbox
+from sanderling.sandbox.protocol import Command, Sandbox, Start
 from sanderling.types import StopReason, Task
 
 MAX_CALL_BYTES = 4096
@@ -234,7 +234,7 @@ class LineEditConversation:
         return await self._run_tests()
 
     async def _run_tests(self) -> Reply:
-        result = await self._sandbox.exec(Command(argv=self._harness.test_argv))
+        result = await self._sandbox.exec(Command(argv=self._harness.test_argv, start=Start.WARM))
         text = result.stdout.decode("utf-8", "replace").strip()
         if result.timed_out:
             text = f"{text}\ntimeout".strip()
