@@ -4,6 +4,10 @@ Between turns a sandbox is a directory and a spec, not a process: copy-on-write 
 tmpfs. Each command gets a fresh process tree that the kernel kills as a whole. So a fork, the diff of a turn and the
 digest of the workspace cost next to nothing.
 
+A sandbox can keep more (`Kept`). With an interpreter kept, the first command starts a process tree whose first process is
+ours; each command is a fork of it, and all but this process is killed when the command ends. A command that may begin warm
+(`Start.WARM`) then costs a tenth of a fresh one. Nothing of one command reaches the next but through files, as before.
+
 Who is to blame: a command that fails is a result (`ExecResult`); `SandboxLost` means that our side failed (retried on fresh
 parts); `SandboxBroken` means that the agent destroyed its own world (reward 0). A backend never mixes them.
 """

@@ -239,7 +239,11 @@ def begin(request, fds, code, problem):
 
 def main():
     """Say hello and serve; see `serve` for what is returned."""
+    if posix.getpid() != 1:
+        sys.exit("this must be process 1 of a namespace of its own, since it kills all others that it can reach")
     prctl(PR_SET_DUMPABLE, 0)
+    posix.unsetenv(b"LD_BIND_NOW")
+    del posix.environ[b"LD_BIND_NOW"]
     _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
     _signal.pthread_sigmask(_signal.SIG_BLOCK, (_signal.SIGCHLD,))
     control = _socket.socket(fileno=posix.dup(0))
