@@ -12,7 +12,8 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from random import Random
 
@@ -20,14 +21,13 @@ import torch
 from tokenizers import Tokenizer
 from transformers import LlamaForCausalLM
 
-from fix_python.warmup.corpus import CorpusConfig, make_demonstrations, make_exercises
-from fix_python.warmup.teacher import Demonstration
+from fix_python.warmup.corpus import CorpusConfig, Exercises, demonstrations, make_exercises
 from fix_python.warmup.tokenizer import save_tokenizer, train_tokenizer
-from fix_python.warmup.train import TrainingConfig, new_model, to_row, train
+from fix_python.warmup.train import Row, TrainingConfig, new_model, to_row, train
 
 FOLDER = Path(__file__).with_name("policy")
 TOKENIZER_SAMPLE = 4000
-SAVE_EVERY = 400
+SAVE_EVERY = 200
 
 log = logging.getLogger(__name__)
 
@@ -35,22 +35,28 @@ log = logging.getLogger(__name__)
 def make_policy(out: Path, seed: int, corpus: CorpusConfig, training: TrainingConfig) -> None:
     """Make a policy folder at `out`, overwriting what it holds; intermediate weights are saved on the way."""
     rng = Random(seed)
-    demonstrations = make_demonstrations(corpus, make_exercises(corpus, rng), rng)
-    tokenizer = tokenizer_for(demonstrations, seed)
+    exercises = make_exercises(corpus, rng)
+    first = demonstrations(corpus, corpus.stages[0], exercises, rng)
+    texts = [piece.text for demonstration in islice(first, TOKENIZER_SAMPLE) for piece in demonstration]
+    tokenizer = train_tokenizer(texts)
     save_tokenizer(tokenizer, out)
-    rows = [to_row(demonstration, tokenizer) for demonstration in demonstrations]
-    log.info("%d tokens", sum(len(row.ids) for row in rows))
     model = new_model(tokenizer, seed)
-    for step in train(model, rows, training, seed):
+    for step in train(model, rows(corpus, exercises, tokenizer, rng), corpus.tokens, training, seed):
         if step % SAVE_EVERY == 0:
             save_model(model, out)
     save_model(model, out)
 
 
-def tokenizer_for(corpus: Sequence[Demonstration], seed: int) -> Tokenizer:
-    """Return a tokenizer trained on a sample of the demonstrations."""
-    sample = Random(seed).sample(corpus, min(TOKENIZER_SAMPLE, len(corpus)))
-    return train_tokenizer(piece.text for demonstration in sample for piece in demonstration)
+def rows(corpus: CorpusConfig, exercises: Exercises, tokenizer: Tokenizer, rng: Random) -> Iterator[Row]:
+    """Yield the demonstrations of all stages as tokens, the last stage without end."""
+    for number, stage in enumerate(corpus.stages, 1):
+        used = 0
+        for demonstration in demonstrations(corpus, stage, exercises, rng):
+            row = to_row(demonstration, tokenizer)
+            used += len(row.ids)
+            yield row
+            if used >= stage.tokens and number < len(corpus.stages):
+                break
 
 
 def save_model(model: LlamaForCausalLM, out: Path) -> None:

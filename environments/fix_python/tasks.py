@@ -25,9 +25,9 @@ LIMITS = Limits(
     disk_mb=16,
     memory_mb=256,
     processes=16,
-    max_turns=20,
-    max_context_tokens=1280,
-    max_action_tokens=96,
+    max_turns=40,
+    max_context_tokens=1024,
+    max_action_tokens=64,
 )
 
 

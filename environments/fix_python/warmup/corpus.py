@@ -1,8 +1,9 @@
-"""Everything the policy is warmed up on, in the order in which it is learnt: repairs alone, then whole episodes."""
+"""Everything the policy is warmed up on: an endless stream of repairs alone and of whole episodes, in stages."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
 
@@ -21,30 +22,56 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rounds:
-    """How many demonstrations are made of each exercise, by where it comes from."""
+class Stage:
+    """A part of the warm-up."""
 
-    library: int
-    programs: int
-    practice: int
-    problems: int
+    tokens: int  # of demonstrations, about
+    episodes: float  # share of whole episodes among the demonstrations; the others are repairs alone
+    most_bugs: int  # in one function, of the repairs
+    shares: Shares
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shares:
+    """How often a demonstration is about what, relative to each other."""
+
+    library: float
+    programs: float
+    practice: float
+    problems: float
+
+
+MANY_BUGS = Stage(
+    tokens=12_000_000,
+    episodes=0.1,
+    most_bugs=8,
+    shares=Shares(library=0.2, programs=0.2, practice=0.4, problems=0.2),
+)
+FEW_BUGS = Stage(
+    tokens=6_000_000,
+    episodes=0.3,
+    most_bugs=3,
+    shares=Shares(library=0.05, programs=0.15, practice=0.5, problems=0.3),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorpusConfig:
-    """How much of what. The defaults make about 6 million tokens in 5 CPU-minutes."""
+    """How much of what. Making the exercises takes 5 CPU-minutes, making 1,000 demonstrations of them 5 seconds."""
 
-    library: int = 3000  # functions of the standard library, at most
+    library: int = 4000  # functions of the standard library, at most
     programs: int = 2500  # random programs
-    practice: int = 1000  # practice functions, at most
+    practice: int = 2000  # practice functions, at most
     practice_variants: int = 3  # of each of them, with different calls
     problems: int = 1000  # training problems, at most
-    problem_variants: int = 4  # of each of them, with different calls
-    repairs: Rounds = Rounds(library=1, programs=1, practice=2, problems=4)
-    episodes: Rounds = Rounds(library=0, programs=2, practice=3, problems=8)
+    problem_variants: int = 8  # of each of them, with different calls
+    stages: tuple[Stage, ...] = (MANY_BUGS, FEW_BUGS)
     other_names: float = 0.75  # share of demonstrations in which the function's names are changed
-    rehearsal: float = 0.1  # repairs among the episodes, as a share of these
     habits: Habits = field(default_factory=Habits)
+
+    @property
+    def tokens(self) -> int:
+        return sum(stage.tokens for stage in self.stages)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,17 +82,6 @@ class Exercises:
     programs: list[Exercise]
     practice: list[Exercise]
     problems: list[Exercise]
-
-    def every(self) -> list[Exercise]:
-        return [*self.library, *self.programs, *self.practice, *self.problems]
-
-    def repeated(self, rounds: Rounds) -> list[Exercise]:
-        return [
-            *self.library * rounds.library,
-            *self.programs * rounds.programs,
-            *self.practice * rounds.practice,
-            *self.problems * rounds.problems,
-        ]
 
 
 def make_exercises(config: CorpusConfig, rng: Random) -> Exercises:
@@ -85,19 +101,22 @@ def make_exercises(config: CorpusConfig, rng: Random) -> Exercises:
     return exercises
 
 
-def make_demonstrations(config: CorpusConfig, exercises: Exercises, rng: Random) -> list[Demonstration]:
-    """Return the demonstrations in the order of training."""
-
-    def varied(exercise: Exercise) -> Exercise:
-        return exercise.with_other_names(rng) if rng.random() < config.other_names else exercise
-
-    every = exercises.every()
-    repairs = [repair_many(varied(e), rng) for e in exercises.repeated(config.repairs)]
-    running = [e for e in exercises.repeated(config.episodes) if e.calls is not None]
-    episodes = [demonstrate(varied(e), rng, config.habits) for e in running]
-    episodes += [repair_many(varied(e), rng) for e in rng.choices(every, k=int(config.rehearsal * len(episodes)))]
-    rng.shuffle(repairs)
-    rng.shuffle(episodes)
-    parts = (repairs, episodes)
-    log.info("demonstrations: %d repairs, %d episodes", *map(len, parts))
-    return [demonstration for part in parts for demonstration in part]
+def demonstrations(config: CorpusConfig, stage: Stage, exercises: Exercises, rng: Random) -> Iterator[Demonstration]:
+    """Yield demonstrations of a stage, without end."""
+    shares = stage.shares
+    pools = [
+        (exercises.library, shares.library),
+        (exercises.programs, shares.programs),
+        (exercises.practice, shares.practice),
+        (exercises.problems, shares.problems),
+    ]
+    filled = [(pool, weight) for pool, weight in pools if pool]
+    while True:
+        pool = rng.choices([pool for pool, _ in filled], [weight for _, weight in filled])[0]
+        exercise = rng.choice(pool)
+        if rng.random() < config.other_names:
+            exercise = exercise.with_other_names(rng)
+        if exercise.calls is not None and rng.random() < stage.episodes:
+            yield demonstrate(exercise, rng, config.habits)
+        else:
+            yield repair_many(exercise, rng, stage.most_bugs)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 
 from fix_python.warmup.tokenizer import PIECES
-from sanderling.harness.line_edit import edited
+from sanderling.harness.line_edit import substituted
 
 _PIECE = re.compile(PIECES)
 
 
-def edit_call(number: int, before: str, after: str) -> str:
-    """Return the `edit` call that makes line `number` read `after` instead of `before` (both without indentation).
+def change_call(before: str, after: str) -> str:
+    """Return the `sub` call that makes the current line read `after` instead of `before` (both without indentation).
 
     What is replaced is the shortest run of whole pieces (as the tokenizer sees them) that the editor finds at the right
     place: longer to the left, then to the right, as long as an earlier part of the line reads the same.
@@ -20,7 +20,7 @@ def edit_call(number: int, before: str, after: str) -> str:
         ValueError: the lines are equal.
     """
     if before == after:
-        raise ValueError(f"line {number} would stay as it is: {before!r}")
+        raise ValueError(f"the line would stay as it is: {before!r}")
     old, new = _PIECE.findall(before), _PIECE.findall(after)
     start = 0
     while start < min(len(old), len(new)) and old[start] == new[start]:
@@ -30,8 +30,8 @@ def edit_call(number: int, before: str, after: str) -> str:
         end += 1
     while True:
         what, by = "".join(old[start : len(old) - end]), "".join(new[start : len(new) - end])
-        if what.strip() and edited(before, what, by) == after:
-            return f"edit {number}|{what}=>{by}"
+        if what.strip() and substituted(before, what, by) == after:
+            return f"sub|{what}=>{by}"
         if start == 0 and end == 0:
             raise ValueError(f"no edit turns {before!r} into {after!r}")
         if start > 0:

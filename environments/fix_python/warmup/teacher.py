@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from enum import Enum
 from random import Random
 
-from fix_python.warmup.edits import edit_call
+from fix_python.warmup.edits import change_call
 from fix_python.warmup.exercises import Exercise
 from fix_python.warmup.trial import visible_report
 from sanderling.harness.line_edit import number_lines
 from sanderling.tasks.mutation import Mutant
-
 
 TESTED = 0.5  # share of the repairs on running code that begin with the visible tests
 UNTESTED = "ok 0 of 4"  # the answer to a change in code that can't run here
@@ -54,6 +53,7 @@ class Habits:
     undoes: float = 0.85  # takes a wrong edit back before the next one
     gives_up: float = 0.3  # submits although the tests fail
     shows: float = 0.02
+    looks_again: float = 0.1  # names the line that is current already
     most_edits: int = 12
 
 
@@ -98,7 +98,9 @@ def repair_many(exercise: Exercise, rng: Random, most: int = 5) -> Demonstration
         pieces.append(Piece(role=Role.OBSERVATION, text=visible_report(workspace.source, exercise.calls)[0]))
     for bug in bugs:
         right = gold[bug.line - 1].strip()
-        pieces.append(Piece(role=Role.ACTION, text=edit_call(bug.line, workspace.line(bug.line), right)))
+        pieces.append(Piece(role=Role.ACTION, text=f"line {bug.line}"))
+        pieces.append(Piece(role=Role.OBSERVATION, text=workspace.line(bug.line)))
+        pieces.append(Piece(role=Role.ACTION, text=change_call(workspace.line(bug.line), right)))
         workspace.set(bug.line, right)
         answer = UNTESTED if exercise.calls is None else first_line(visible_report(workspace.source, exercise.calls)[0])
         pieces.append(Piece(role=Role.OBSERVATION, text=answer))
@@ -128,6 +130,7 @@ class _Episode:
         self._exercise, self._calls, self._bug, self._rng, self._habits = exercise, exercise.calls, bug, rng, habits
         self._workspace = _Workspace(bug.source)
         self._gold = exercise.source.splitlines()
+        self._current = 0
         self._tried: set[tuple[int, str]] = {(bug.line, bug.text.strip())}
         self._pieces = [Piece(role=Role.PROMPT, text=prompt_of(exercise.name, bug.source))]
 
@@ -139,7 +142,7 @@ class _Episode:
                 break
             if attempt + 1 < self._habits.most_edits and self._chance(self._habits.undoes):
                 self._workspace.undo()
-                self._say(Role.ACTION, "undo", first_line(visible_report(self._workspace.source, self._calls)[0]))
+                self._say(Role.ACTION, "undo", self._workspace.line(self._current))
         return (*self._pieces, Piece(role=Role.ACTION, text="submit"))
 
     def _chance(self, probability: float) -> bool:
@@ -166,10 +169,14 @@ class _Episode:
         """Make an edit; return whether all visible tests pass now."""
         right = text == self._gold[line - 1].strip()
         self._tried.add((line, text))
-        call = edit_call(line, self._workspace.line(line), text)
+        role = Role.ACTION if right else Role.MISTAKE
+        if line != self._current or self._chance(self._habits.looks_again):
+            self._current = line
+            self._say(role, f"line {line}", self._workspace.line(line))
+        call = change_call(self._workspace.line(line), text)
         self._workspace.set(line, text)
         report, passed = visible_report(self._workspace.source, self._calls)
-        self._say(Role.ACTION if right else Role.MISTAKE, call, first_line(report))
+        self._say(role, call, first_line(report))
         if self._chance(self._habits.shows):
             self._say(Role.ACTION, "show", number_lines(self._workspace.source))
         return passed

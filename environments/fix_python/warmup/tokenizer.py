@@ -1,7 +1,7 @@
 """A byte-level BPE for numbered Python source and the calls of the line editor.
 
 The pieces that BPE may merge are chosen so that one decision of the policy is about one token: a line number with the
-indentation behind it, `edit N|`, an operator with its spaces, a keyword with its space, one digit. Names stand without a
+indentation behind it, `line N`, an operator with its spaces, a keyword with its space, one digit. Names stand without a
 leading space in code, so that a name is the same tokens wherever it occurs and can be copied.
 """
 
@@ -18,11 +18,14 @@ from sanderling.harness.codec import ACT, END
 PAD = "<|pad|>"
 SPECIAL_TOKENS = (PAD, END, ACT)
 VOCABULARY = 1024
+ALWAYS = 1_000  # repetitions that make a piece one token
+LINES, INDENTATIONS = 15, (0, 4, 8, 12)  # line numbers and indentations that are one token, whatever the texts hold
 
 PIECES = "|".join(
     [
         r"\n[0-9]{1,2} +",  # number and indentation of a source line
-        r"edit [0-9]{1,2}\|",  # the head of an edit
+        r"line [0-9]{1,2}",
+        r"sub\|",
         r"=>",
         r" (?:not in|is not|and|or|in|is|if|else|for) ",
         r"(?:return|if|elif|while|for|not|def|raise|import|from|in|yield|lambda) ",
@@ -55,7 +58,9 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int = VOCABULARY) -> Token
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(texts, trainer)
+    heads = [f"line {number}" for number in range(1, LINES + 1)]
+    numbers = [f"\n{number}{' ' * (1 + depth)}" for number in range(2, LINES + 1) for depth in INDENTATIONS]
+    tokenizer.train_from_iterator([*texts, *(heads + numbers) * ALWAYS], trainer)
     tokenizer.encode_special_tokens = True
     return tokenizer
 

@@ -7,12 +7,12 @@ than AdamW alone.
 from __future__ import annotations
 
 import logging
-import math
 import re
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from random import Random
 
 import torch
@@ -33,13 +33,15 @@ MAX_TOKENS = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingConfig:
-    """How the policy is trained. Learning rates fall along a cosine to a twentieth."""
+    """How the policy is trained. Learning rates rise, stay, and fall linearly to almost nothing at the end."""
 
-    batch_tokens: int = 4096  # padded tokens of one step, at most
-    muon_lr: float = 0.01
-    adam_lr: float = 1e-3
+    batch_tokens: int = 2048  # padded tokens of one step, at most
+    muon_lr: float = 0.02
+    adam_lr: float = 3e-3
     warmup_steps: int = 40
-    log_every: int = 25
+    decay: float = 0.3  # share of the tokens at the end over which the rates fall
+    stretch: int = 512  # rows among which those of like lengths are looked for
+    log_every: int = 100
     compute: torch.dtype = torch.bfloat16  # of the matrix products; weights and optimiser state are float32
 
 
@@ -77,7 +79,7 @@ def line_number_tokens(tokenizer: Tokenizer) -> list[list[int]]:
     """Return the tokens that name a line, grouped by the line: in the source, and at the head of an edit."""
     groups: defaultdict[str, list[int]] = defaultdict(list)
     for token in range(tokenizer.get_vocab_size()):
-        match = re.fullmatch(r"(?:\n|edit )([0-9]+)(?: +|\|)", tokenizer.decode([token]))
+        match = re.fullmatch(r"(?:\n|line )([0-9]+)(?: +)?", tokenizer.decode([token]))
         if match is not None:
             groups[match[1]].append(token)
     return [group for group in groups.values() if len(group) > 1]
@@ -109,57 +111,58 @@ def token_id(tokenizer: Tokenizer, token: str) -> int:
 
 
 def batches(rows: Sequence[Row], batch_tokens: int, rng: Random) -> list[list[Row]]:
-    """Return the rows in batches of like lengths, the batches in random order within every stretch of rows.
-
-    The order of the stretches is kept, so that what stands first in `rows` is learnt first.
-    """
-    result: list[list[Row]] = []
-    stretch = 512
-    for start in range(0, len(rows), stretch):
-        part = sorted(rows[start : start + stretch], key=lambda row: len(row.ids))
-        cut: list[list[Row]] = [[]]
-        for row in part:
-            if cut[-1] and (len(cut[-1]) + 1) * len(row.ids) > batch_tokens:
-                cut.append([])
-            cut[-1].append(row)
-        rng.shuffle(cut)
-        result += cut
-    return result
+    """Return the rows in batches of like lengths, the batches in random order."""
+    cut: list[list[Row]] = [[]]
+    for row in sorted(rows, key=lambda row: len(row.ids)):
+        if cut[-1] and (len(cut[-1]) + 1) * len(row.ids) > batch_tokens:
+            cut.append([])
+        cut[-1].append(row)
+    rng.shuffle(cut)
+    return cut
 
 
-def train(model: LlamaForCausalLM, rows: Sequence[Row], config: TrainingConfig, seed: int) -> Iterator[int]:
-    """Train over `rows` once, in their rough order; yield the number of steps done after each step."""
-    plan = batches([row for row in rows if len(row.ids) <= MAX_TOKENS], config.batch_tokens, Random(seed))
+def train(model: LlamaForCausalLM, rows: Iterator[Row], tokens: int, config: TrainingConfig, seed: int) -> Iterator[int]:
+    """Train on rows until `tokens` of them were used; yield the number of steps done after each step."""
     matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
     rest = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
     optimizers = [
         torch.optim.Muon(matrices, lr=config.muon_lr, weight_decay=0.0),
         torch.optim.AdamW(rest, lr=config.adam_lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True),
     ]
-    schedules = [torch.optim.lr_scheduler.LambdaLR(o, _schedule(config.warmup_steps, len(plan))) for o in optimizers]
+    rates = [group["lr"] for optimizer in optimizers for group in optimizer.param_groups]
     if config.compute is torch.bfloat16:
-        model.set_attn_implementation(
-            "eager"
-        )  # the backward pass of torch's fused attention is slow in bfloat16 on CPU
-    log.info("%d rows, %d steps, %d parameters", len(rows), len(plan), sum(p.numel() for p in model.parameters()))
+        # The backward pass of torch's fused attention is slow in bfloat16 on CPU.
+        model.set_attn_implementation("eager")
+    log.info("%d tokens, %d parameters", tokens, sum(p.numel() for p in model.parameters()))
     model.train()
     running: list[float] = []
-    started = time.process_time()
-    for step, batch in enumerate(plan, 1):
-        # A context for each step: autocast keeps its copies of the weights until the context ends.
-        with torch.autocast("cpu", dtype=config.compute, enabled=config.compute is not torch.float32):
-            loss = weighted_loss(model, batch)
-        loss.backward()
-        for optimizer, schedule in zip(optimizers, schedules, strict=True):
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-            schedule.step()
-        running.append(loss.item())
-        if step % config.log_every == 0 or step == len(plan):
-            recent = running[-config.log_every :]
-            used = time.process_time() - started
-            log.info("step %d/%d loss %.4f, %.0f CPU-seconds", step, len(plan), sum(recent) / len(recent), used)
-        yield step
+    rng, used, step, started = Random(seed), 0, 0, time.process_time()
+    while used < tokens:
+        stretch = [row for row in islice(rows, config.stretch) if len(row.ids) <= MAX_TOKENS]
+        for batch in batches(stretch, config.batch_tokens, rng):
+            factor = min(1.0, (step + 1) / config.warmup_steps, (1 - used / tokens) / config.decay + 0.02)
+            for optimizer, rate in zip(optimizers, rates, strict=True):
+                optimizer.param_groups[0]["lr"] = factor * rate
+            running.append(_update(model, batch, optimizers, config.compute))
+            step += 1
+            used += sum(len(row.ids) for row in batch)
+            if step % config.log_every == 0:
+                loss, seconds = sum(running[-config.log_every :]) / config.log_every, time.process_time() - started
+                log.info("step %d, %d tokens, loss %.4f, %.0f CPU-seconds", step, used, loss, seconds)
+            yield step
+
+
+def _update(
+    model: LlamaForCausalLM, batch: Sequence[Row], optimizers: Sequence[torch.optim.Optimizer], compute: torch.dtype
+) -> float:
+    # A context for each step: autocast keeps its copies of the weights until the context ends.
+    with torch.autocast("cpu", dtype=compute, enabled=compute is not torch.float32):
+        loss = weighted_loss(model, batch)
+    loss.backward()
+    for optimizer in optimizers:
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+    return loss.item()
 
 
 def weighted_loss(model: LlamaForCausalLM, batch: Sequence[Row]) -> Tensor:
@@ -172,13 +175,3 @@ def weighted_loss(model: LlamaForCausalLM, batch: Sequence[Row]) -> Tensor:
     logits = model(input_ids=ids[:, :-1], use_cache=False).logits
     losses = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
     return (losses * weights.flatten()).sum() / weights.sum()
-
-
-def _schedule(warmup: int, steps: int):
-    def factor(step: int) -> float:
-        if step < warmup:
-            return (step + 1) / warmup
-        done = (step - warmup) / max(1, steps - warmup)
-        return 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
-
-    return factor

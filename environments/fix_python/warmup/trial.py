@@ -55,7 +55,17 @@ def recorded_calls(source: str, name: str, arguments: Sequence[tuple[Any, ...]])
             examples = tuple({"call": values, **function(values).as_json()} for values in encoded)
     except visible.Timeout:
         return None
-    return None if has_opaque(list(examples)) else Calls(name=name, examples=examples)
+    return Calls(name=name, examples=examples) if _shown(examples) else None
+
+
+def _shown(examples: tuple[dict[str, JsonValue], ...]) -> bool:
+    """Return whether the visible tests know all the kinds of values, which leaves out huge numbers for one."""
+    try:
+        for example in examples:
+            visible.decode([example["call"], example["arguments"], example["value"]])
+    except KeyError:
+        return False
+    return not has_opaque(list(examples))
 
 
 def visible_report(source: str, calls: Calls) -> tuple[str, bool]:

@@ -3,15 +3,19 @@
     list                 names of the files
     show [FILE]          a file with line numbers (and make it the current one)
     set LINE | TEXT      replace a line of the current file; the line's indentation stays
-    edit LINE|OLD=>NEW   replace OLD by NEW in a line, exactly as they stand, spaces included
+    line LINE            print a line and make it the current one
+    sub|OLD=>NEW         replace OLD by NEW in the current line, exactly as they stand, spaces included
     test                 run the visible tests
-    undo                 take the last change back
+    undo                 take the last change back, and print the current line
     submit               end the episode and hand the change in
 
 One call per line; an action of several lines is several calls, answered in order as "[1] ...", "[2] ...". A call that
-can't be parsed is answered with what is wrong, and nothing is dispatched for it. `edit` replaces the first OLD of the line that
-doesn't cut a word in two, so that a policy says what changes and copies nothing else; `=>` stands in no Python operator.
-A change can be answered with the first line of the visible tests, which saves a turn for each attempt.
+can't be parsed is answered with what is wrong, and nothing is dispatched for it.
+
+Small policies find it hard to copy a whole line, and hard to name a part of a line that stands far back. With `line` and `sub`
+they need neither: the line stands just before the change, and only what changes is written. `sub` replaces the first OLD that
+doesn't cut a word in two; `=>` is part of no Python operator. A change can be answered with the first line that the visible
+tests print, which saves a turn for each attempt.
 """
 
 from __future__ import annotations
@@ -38,7 +42,7 @@ class Call:
 
     name: str
     line: int | None = None
-    text: str = ""  # of `set`: the new line; of `show`: the file; of `edit`: what replaces `old`
+    text: str = ""  # of `set`: the new line; of `show`: the file; of `sub`: what replaces `old`
     old: str = ""
 
 
@@ -56,8 +60,8 @@ def parse_call(text: str) -> Call | CallError:
     if size > MAX_CALL_BYTES:
         return CallError(kind=BadCall.OVERSIZED, message=f"call of {size} bytes, at most {MAX_CALL_BYTES}")
     name, _, exact = text.lstrip().partition(" ")
-    if name == "edit":
-        return _parse_edit(exact)
+    if text.lstrip().startswith("sub|"):
+        return _parse_sub(text.lstrip()[4:])
     name, rest = name.strip(), exact.strip()
     if name in ("list", "test", "undo", "submit"):
         if rest:
@@ -67,7 +71,10 @@ def parse_call(text: str) -> Call | CallError:
         return Call(name="show", text=rest)
     if name == "set":
         return _parse_set(rest)
-    return CallError(kind=BadCall.UNKNOWN, message="use list, show, set, edit, test, undo, submit")
+    if name == "line":
+        number = _line_number(rest)
+        return number if isinstance(number, CallError) else Call(name="line", line=number)
+    return CallError(kind=BadCall.UNKNOWN, message="use list, show, set, line, sub, test, undo, submit")
 
 
 def _parse_set(rest: str) -> Call | CallError:
@@ -79,13 +86,11 @@ def _parse_set(rest: str) -> Call | CallError:
     return line if isinstance(line, CallError) else Call(name="set", line=line, text=new)
 
 
-def _parse_edit(rest: str) -> Call | CallError:
-    number, bar, change = rest.partition("|")
+def _parse_sub(change: str) -> Call | CallError:
     old, arrow, new = change.partition("=>")
-    if not bar or not arrow or not old.strip():
-        return CallError(kind=BadCall.MALFORMED, message="use edit LINE|OLD=>NEW")
-    line = _line_number(number.strip())
-    return line if isinstance(line, CallError) else Call(name="edit", line=line, text=new, old=old)
+    if not arrow or not old.strip():
+        return CallError(kind=BadCall.MALFORMED, message="use sub|OLD=>NEW")
+    return Call(name="sub", text=new, old=old)
 
 
 def _line_number(text: str) -> int | CallError:
@@ -94,7 +99,7 @@ def _line_number(text: str) -> int | CallError:
     return int(text[:9])
 
 
-def edited(line: str, old: str, new: str) -> str | None:
+def substituted(line: str, old: str, new: str) -> str | None:
     """Return the line with the first `old` replaced that doesn't begin or end inside a word; None if there is none."""
     before = r"(?<!\w)" if re.match(r"\w", old) else ""
     after = r"(?!\w)" if re.search(r"\w$", old) else ""
@@ -108,7 +113,7 @@ def number_lines(source: str) -> str:
 
 
 class AnswerToChange(Enum):
-    """What `set` and `edit` answer when they have changed the file."""
+    """What `set` and `sub` answer when they have changed the file."""
 
     ACKNOWLEDGED = "acknowledged"  # "ok"
     TESTED = "tested"  # the first line that the visible tests print now
@@ -144,6 +149,7 @@ class LineEditHarness:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Edit:
     file: str
+    line: int
     before: bytes
 
 
@@ -154,12 +160,14 @@ class LineEditConversation:
         self._harness = harness
         self._sandbox = sandbox
         self._current = harness.file
+        self._number: int | None = None
         self._edits: list[_Edit] = []
         self._tools: dict[str, Callable[[Call], Awaitable[Reply]]] = {
             "list": self._list,
             "show": self._show,
             "set": self._set,
-            "edit": self._edit,
+            "line": self._line,
+            "sub": self._sub,
             "test": self._test,
             "undo": self._undo,
             "submit": self._submit,
@@ -196,28 +204,43 @@ class LineEditConversation:
     async def _show(self, call: Call) -> Reply:
         name = call.text or self._current
         source = (await self._sandbox.read_file(name)).decode("utf-8", "replace")
-        self._current = name
+        self._current, self._number = name, None if name != self._current else self._number
         return Reply(text=number_lines(source))
 
     async def _set(self, call: Call) -> Reply:
         return await self._change(call.line, lambda line: line[: len(line) - len(line.lstrip())] + call.text)
 
-    async def _edit(self, call: Call) -> Reply:
-        return await self._change(call.line, lambda line: edited(line, call.old, call.text))
+    async def _line(self, call: Call) -> Reply:
+        self._number = call.line
+        return await self._current_line()
+
+    async def _sub(self, call: Call) -> Reply:
+        return await self._change(self._number, lambda line: substituted(line, call.old, call.text))
+
+    async def _current_line(self) -> Reply:
+        _, lines = await self._read_lines()
+        if self._number is None or self._number > len(lines):
+            return Reply(text=f"error: no line {self._number}, the file has {len(lines)}")
+        return Reply(text=lines[self._number - 1].strip())
+
+    async def _read_lines(self) -> tuple[bytes, list[str]]:
+        content = await self._sandbox.read_file(self._current)
+        return content, content.decode("utf-8", "replace").splitlines()
 
     async def _change(self, number: int | None, change: Callable[[str], str | None]) -> Reply:
         """Replace one line of the current file by what `change` makes of it; None: it can't."""
-        before = await self._sandbox.read_file(self._current)
-        lines = before.decode("utf-8", "replace").splitlines()
-        assert number is not None
+        before, lines = await self._read_lines()
+        if number is None:
+            return Reply(text="error: no current line, use line LINE first")
         if number > len(lines):
             return Reply(text=f"error: no line {number}, the file has {len(lines)}")
+        self._number = number
         after = change(lines[number - 1])
         if after is None:
             return Reply(text=f"error: not in line {number}")
         lines[number - 1] = after
         await self._sandbox.write_file(self._current, ("\n".join(lines) + "\n").encode("utf-8", "replace"))
-        self._edits.append(_Edit(file=self._current, before=before))
+        self._edits.append(_Edit(file=self._current, line=number, before=before))
         if self._harness.answer is AnswerToChange.ACKNOWLEDGED:
             return Reply(text="ok")
         tested = await self._run_tests()
@@ -228,7 +251,8 @@ class LineEditConversation:
             return Reply(text="error: nothing to undo")
         edit = self._edits.pop()
         await self._sandbox.write_file(edit.file, edit.before)
-        return Reply(text="ok")
+        self._current, self._number = edit.file, edit.line
+        return await self._current_line()
 
     async def _test(self, call: Call) -> Reply:
         return await self._run_tests()
