@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from careless_backend import CarelessBackend, SuicidalBackend
+from careless_backend import CarelessBackend, SharingBackend, SuicidalBackend
 
 from sanderling.sandbox.bubblewrap import BubblewrapBackend
 from sanderling.sandbox.local import LocalBackend
@@ -261,6 +261,13 @@ def test_broken_promises_are_caught():
     assert {result.id for result in report.of(Outcome.FAILED)} == set(BROKEN_PROMISES)
     with pytest.raises(AssertionError, match=r"22 of 22 sandbox checks failed:\n  exit_codes: "):
         report.raise_for_failures()
+
+
+@as_root
+def test_an_interpreter_shared_by_commands_is_caught():
+    report = run_conformance(SharingBackend, ids=["warm_leaves_nothing", "warm_like_fresh"])
+    assert "end of the script: expected (0" in report["warm_leaves_nothing"].reason
+    assert "result of the script" in report["warm_like_fresh"].reason
 
 
 def test_a_declared_risk_is_open_even_where_nothing_happened():

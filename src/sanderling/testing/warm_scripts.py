@@ -98,6 +98,18 @@ print('a')
 import io, sys
 sys.stdout = io.StringIO()
 print('a')
+=== two other stdouts
+import io, sys
+first = sys.stdout
+first.write('held back')
+sys.stdout = sys.__stdout__ = io.StringIO()
+print('a')
+=== odd type
+class Meta(type):
+    def __getattribute__(self, name): raise RuntimeError(name)
+class A(metaclass=Meta): pass
+a = A()
+print('a')
 === exit functions
 import atexit
 atexit.register(print, 'first')

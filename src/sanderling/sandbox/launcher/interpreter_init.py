@@ -34,6 +34,7 @@ PACKET = 65_536
 LIMITS = 16  # RLIM_NLIMITS
 IGNORED_BY_PYTHON = (_signal.SIGPIPE, _signal.SIGXFSZ)
 OURS = ("_ctypes", "_socket", "resource")  # modules that a fresh interpreter hasn't loaded
+OPENED = {}  # the streams of a fork, by name
 STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
 
@@ -89,6 +90,7 @@ def become_interpreter(argv, cwd, script):
         buffered = _io.BufferedReader(raw) if mode == "r" else _io.BufferedWriter(raw)
         stream = _io.TextIOWrapper(buffered, before.encoding, before.errors, "\n", name == "stderr")
         stream.__dict__["mode"] = mode
+        OPENED[name] = stream
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     posix.environ[b"PWD"] = cwd.encode(errors="surrogateescape")
@@ -113,15 +115,14 @@ def end_plainly(code):
     That end frees all memory, which costs more than many a script. It can be left out where no function, thread or object
     of the script waits for it: what has a finalizer is found among the objects made since the fork.
     """
-    if sys.stdout is not sys.__stdout__ or sys.stderr is not sys.__stderr__ or "threading" in sys.modules:
-        return
-    if atexit._ncallbacks():
-        return
-    for thing in gc.get_objects():
-        kind = thing if isinstance(thing, type) else type(thing)
-        if hasattr(kind, "__del__") or (kind is ReferenceType and thing.__callback__ is not None):
-            return
     try:
+        changed = sys.stdout is not OPENED["stdout"] or sys.stderr is not OPENED["stderr"]
+        if changed or "threading" in sys.modules or atexit._ncallbacks():
+            return
+        for thing in gc.get_objects():
+            kind = thing if isinstance(thing, type) else type(thing)
+            if hasattr(kind, "__del__") or (kind is ReferenceType and thing.__callback__ is not None):
+                return
         sys.stdout.flush()
         sys.stderr.flush()
     except BaseException:
@@ -150,10 +151,10 @@ def wait_for(pid, timeout_s):
         ended, status = posix.waitpid(-1, posix.WNOHANG)
         if ended == pid:
             return status
+        left = end - time.monotonic()
+        if left <= 0:
+            return None
         if not ended:
-            left = end - time.monotonic()
-            if left <= 0:
-                return None
             _signal.sigtimedwait((_signal.SIGCHLD,), left)
 
 
