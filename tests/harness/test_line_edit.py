@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sanderling.harness.codec import PlainCodec
-from sanderling.harness.line_edit import MAX_CALL_BYTES, Call, CallError, LineEditHarness, parse_call
+from sanderling.harness.line_edit import (
+    MAX_CALL_BYTES,
+    AnswerToChange,
+    Call,
+    CallError,
+    LineEditHarness,
+    parse_call,
+    substituted,
+)
 from sanderling.harness.protocol import BadCall, Reply
 from sanderling.sandbox.protocol import SandboxSpec
 from sanderling.testing.environments import BUGGY, FIXED, calc_commands, calc_environment
@@ -35,6 +43,9 @@ def converse(*actions: str, files: dict[str, bytes] | None = None) -> tuple[list
     [
         ("set 2 | return a + b", Call(name="set", line=2, text="return a + b")),
         ("set 2|x | y", Call(name="set", line=2, text="x | y")),
+        ("line 12", Call(name="line", line=12)),
+        ("sub| < => <= ", Call(name="sub", old=" < ", text=" <= ")),
+        ("sub|not =>", Call(name="sub", old="not ", text="")),
         ("  test  ", Call(name="test")),
         ("show other.py", Call(name="show", text="other.py")),
         ("show", Call(name="show")),
@@ -59,6 +70,11 @@ def test_calls_parse(text, call):
         ("set -1 | x", BadCall.WRONG_TYPE),
         ("set 0 | x", BadCall.WRONG_TYPE),
         ("set ² | x", BadCall.WRONG_TYPE),
+        ("line", BadCall.WRONG_TYPE),
+        ("line 2 3", BadCall.WRONG_TYPE),
+        ("sub|a", BadCall.MALFORMED),
+        ("sub| =>a", BadCall.MALFORMED),
+        ("sub a=>b", BadCall.UNKNOWN),
         ("submit now", BadCall.MALFORMED),
         ("set 1 | " + "x" * MAX_CALL_BYTES, BadCall.OVERSIZED),
     ],
@@ -105,8 +121,69 @@ def test_a_submit_ends_the_action():
 
 def test_undo_takes_edits_back_one_by_one():
     replies, files = converse("set 2 | return 1", "set 2 | return 2", "undo", "undo", "undo")
-    assert [reply.text for reply in replies[2:]] == ["ok", "ok", "error: nothing to undo"]
+    assert [reply.text for reply in replies[2:]] == ["return 1", "return a - b", "error: nothing to undo"]
     assert files["calc.py"] == BUGGY
+
+
+def test_a_part_of_the_current_line_is_replaced():
+    replies, files = converse("sub| - => + ", "line 2", "sub| * => + ", "sub| - => + ", "sub|a=>b", "undo")
+    assert [reply.text for reply in replies] == [
+        "error: no current line, use line LINE first",
+        "return a - b",
+        "error: not in line 2",
+        "ok",
+        "ok",
+        "return a + b",
+    ]
+    assert files["calc.py"] == FIXED
+
+
+def test_undo_makes_the_line_of_the_change_current_again():
+    replies, _ = converse("line 2", "sub|a=>b", "line 1", "undo", "sub|b=>a", "line 3")
+    assert [reply.text for reply in replies[2:]] == [
+        "def add(a, b):",
+        "return a - b",
+        "ok",
+        "error: no line 3, the file has 2",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "old", "new", "result"),
+    [
+        ("return n", "n", "n + 1", "return n + 1"),  # not the end of `return`
+        ("size = size - 1", "size", "count", "count = size - 1"),
+        ("if not seen:", "not ", "", "if seen:"),
+        ("x[1:]", "[1:", "[:1", "x[:1]"),
+        ("total", "tot", "x", None),
+        ("a.b(*c)", ".b(*", "$", "a$c)"),
+    ],
+)
+def test_a_part_is_found_where_it_cuts_no_word(line, old, new, result):
+    assert substituted(line, old, new) == result
+
+
+@given(st.text(max_size=30), st.text(max_size=9), st.text(max_size=9))
+def test_a_substitution_changes_one_place(line, old, new):
+    result = substituted(line, old, new)
+    if result is not None:
+        assert any(result == line[:at] + new + line[at + len(old) :] for at in range(len(line) + 1))
+
+
+def test_a_change_may_be_answered_by_the_tests():
+    environment = calc_environment()
+    harness = LineEditHarness(file="calc.py", test_argv=environment.harness.test_argv, answer=AnswerToChange.TESTED)
+    task = environment.tasks.get("calc/train/0")
+
+    async def run():
+        sandbox = await MemoryBackend(commands=calc_commands).create(SandboxSpec(files=task.base))
+        conversation = harness.start(task, sandbox)
+        return [await conversation.act(action) for action in ("set 2 | return a * b", "line 2", "sub| * => + ")]
+
+    wrong, shown, right = asyncio.run(run())
+    assert (wrong.text, wrong.source, wrong.commands) == ("ok 0 of 1", "tests", 1)
+    assert (shown.text, shown.commands) == ("return a * b", 0)
+    assert (right.text, right.exit_code) == ("ok 1 of 1", 0)
 
 
 def test_lines_and_files_that_are_not_there():
