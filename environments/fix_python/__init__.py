@@ -16,7 +16,7 @@ def environment() -> Environment:
     from fix_python.hidden import HiddenCalls
     from fix_python.tasks import FILE, FixPythonTasks
     from sanderling.environment import Environment
-    from sanderling.harness.line_edit import LineEditHarness
+    from sanderling.harness.line_edit import AnswerToChange, LineEditHarness
     from sanderling.sandbox.protocol import Kept
     from sanderling.verify.observation import ObservationVerifier
 
@@ -25,7 +25,11 @@ def environment() -> Environment:
         name="fix_python",
         version="1",
         tasks=tasks,
-        harness=LineEditHarness(file=FILE, test_argv=("python3", "-I", "-S", "/tools/visible.py")),
+        harness=LineEditHarness(
+            file=FILE,
+            test_argv=("python3", "-I", "-S", "/tools/visible.py"),
+            answer=AnswerToChange.TESTED,
+        ),
         verifier=ObservationVerifier(HiddenCalls(tasks)),
         tools={"visible.py": (FOLDER / "visible.py").read_bytes()},
         kept=Kept.INTERPRETER,
