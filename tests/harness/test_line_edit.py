@@ -130,7 +130,7 @@ def test_a_part_of_the_current_line_is_replaced():
     assert [reply.text for reply in replies] == [
         "error: no current line, use line LINE first",
         "return a - b",
-        "error: not in line 2",
+        "error: no such text here\nreturn a - b",
         "ok",
         "ok",
         "return a + b",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from random import Random
 
 from fix_python.warmup.tokenizer import PIECES
 from sanderling.harness.line_edit import substituted
@@ -38,3 +39,10 @@ def change_call(before: str, after: str) -> str:
             start -= 1
         else:
             end -= 1
+
+
+def missing_call(source: str, line: str, rng: Random) -> str:
+    """Return a `sub` call that replaces a piece of the source that the line lacks by another one."""
+    pieces = sorted({piece for piece in _PIECE.findall(source) if piece.strip()})
+    missing = [piece for piece in pieces if substituted(line, piece, "") is None] or ["..."]
+    return f"sub|{rng.choice(missing)}=>{rng.choice(pieces)}"

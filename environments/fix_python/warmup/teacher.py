@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from enum import Enum
 from random import Random
 
-from fix_python.warmup.edits import change_call
+from fix_python.warmup.edits import change_call, missing_call
 from fix_python.warmup.exercises import Exercise
 from fix_python.warmup.trial import visible_report
-from sanderling.harness.line_edit import number_lines
+from sanderling.harness.line_edit import NO_SUCH_TEXT, number_lines
 from sanderling.tasks.mutation import Mutant
 
 TESTED = 0.5  # share of the repairs on running code that begin with the visible tests
@@ -53,6 +53,7 @@ class Habits:
     undoes: float = 0.85  # takes a wrong edit back before the next one
     gives_up: float = 0.3  # submits although the tests fail
     shows: float = 0.02
+    misses: float = 0.1  # tries to replace what is not in the line, before an edit
     looks_again: float = 0.1  # names the line that is current already
     most_edits: int = 12
 
@@ -173,7 +174,10 @@ class _Episode:
         if line != self._current or self._chance(self._habits.looks_again):
             self._current = line
             self._say(role, f"line {line}", self._workspace.line(line))
-        call = change_call(self._workspace.line(line), text)
+        now = self._workspace.line(line)
+        while self._chance(self._habits.misses):
+            self._say(Role.MISTAKE, missing_call(self._workspace.source, now, self._rng), f"{NO_SUCH_TEXT}\n{now}")
+        call = change_call(now, text)
         self._workspace.set(line, text)
         report, passed = visible_report(self._workspace.source, self._calls)
         self._say(role, call, first_line(report))

@@ -7,9 +7,7 @@ than AdamW alone.
 from __future__ import annotations
 
 import logging
-import re
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -20,7 +18,6 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from fix_python.warmup.initial import write_copying_circuit
 from fix_python.warmup.teacher import ACTIONS, Demonstration, Role
 from fix_python.warmup.tokenizer import PAD
 from sanderling.harness.codec import ACT, END
@@ -54,35 +51,23 @@ class Row:
 
 
 def new_model(tokenizer: Tokenizer, seed: int) -> LlamaForCausalLM:
-    """Return the untrained policy: 5 layers of width 192 with 6 heads, 1.95 M parameters at a vocabulary of 1,024."""
+    """Return the untrained policy: 4 layers of width 128 with 4 heads, 0.9 M parameters at a vocabulary of 1,024."""
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=tokenizer.get_vocab_size(),
-        hidden_size=192,
-        intermediate_size=352,
-        num_hidden_layers=5,
-        num_attention_heads=6,
-        num_key_value_heads=6,
+        hidden_size=128,
+        intermediate_size=320,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=4,
         max_position_embeddings=2048,
-        rope_parameters={"rope_type": "default", "rope_theta": 1e7},
+        rope_parameters={"rope_type": "default", "rope_theta": 1e4},
         tie_word_embeddings=True,
         bos_token_id=None,
         eos_token_id=token_id(tokenizer, END),
         pad_token_id=token_id(tokenizer, PAD),
     )
-    model = LlamaForCausalLM(config)
-    write_copying_circuit(model, torch.Generator().manual_seed(seed), line_number_tokens(tokenizer))
-    return model
-
-
-def line_number_tokens(tokenizer: Tokenizer) -> list[list[int]]:
-    """Return the tokens that name a line, grouped by the line: in the source, and at the head of an edit."""
-    groups: defaultdict[str, list[int]] = defaultdict(list)
-    for token in range(tokenizer.get_vocab_size()):
-        match = re.fullmatch(r"(?:\n|line )([0-9]+)(?: +)?", tokenizer.decode([token]))
-        if match is not None:
-            groups[match[1]].append(token)
-    return [group for group in groups.values() if len(group) > 1]
+    return LlamaForCausalLM(config)
 
 
 def to_row(demonstration: Demonstration, tokenizer: Tokenizer) -> Row:

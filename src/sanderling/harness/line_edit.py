@@ -34,6 +34,7 @@ from sanderling.types import StopReason, Task
 
 MAX_CALL_BYTES = 4096
 MAX_CALLS = 16
+NO_SUCH_TEXT = "error: no such text here"  # followed by the line, so that the next try has it just before it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,7 +238,7 @@ class LineEditConversation:
         self._number = number
         after = change(lines[number - 1])
         if after is None:
-            return Reply(text=f"error: not in line {number}")
+            return Reply(text=f"{NO_SUCH_TEXT}\n{lines[number - 1].strip()}")
         lines[number - 1] = after
         await self._sandbox.write_file(self._current, ("\n".join(lines) + "\n").encode("utf-8", "replace"))
         self._edits.append(_Edit(file=self._current, line=number, before=before))
