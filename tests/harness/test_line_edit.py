@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from sanderling.harness.codec import PlainCodec
 from sanderling.harness.line_edit import (
     MAX_CALL_BYTES,
+    NO_SUCH_TEXT,
     AnswerToChange,
     Call,
     CallError,
@@ -136,6 +137,13 @@ def test_a_part_of_the_current_line_is_replaced():
         "return a + b",
     ]
     assert files["calc.py"] == FIXED
+
+
+def test_a_part_is_looked_for_in_the_line_as_it_is_printed():
+    """Not in its indentation: what is not in the printed line is not found."""
+    replies, files = converse("line 2", "sub| return=>yield", "sub|    return a=>return b", "sub|return =>yield ")
+    assert [reply.text for reply in replies[1:]] == [f"{NO_SUCH_TEXT}\nreturn a - b"] * 2 + ["ok"]
+    assert files["calc.py"] == b"def add(a, b):\n    yield a - b\n"
 
 
 def test_undo_makes_the_line_of_the_change_current_again():

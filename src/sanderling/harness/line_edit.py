@@ -4,7 +4,7 @@
     show [FILE]          a file with line numbers (and make it the current one)
     set LINE | TEXT      replace a line of the current file; the line's indentation stays
     line LINE            print a line and make it the current one
-    sub|OLD=>NEW         replace OLD by NEW in the current line, exactly as they stand, spaces included
+    sub|OLD=>NEW         replace OLD by NEW in the current line as `line` prints it, spaces included
     test                 run the visible tests
     undo                 take the last change back, and print the current line
     submit               end the episode and hand the change in
@@ -108,6 +108,16 @@ def substituted(line: str, old: str, new: str) -> str | None:
     return None if found is None else line[: found.start()] + new + line[found.end() :]
 
 
+def _substituted_as_printed(line: str, call: Call) -> str | None:
+    # Without its indentation, which `line` doesn't print: a space before a word would be found in it.
+    printed = substituted(line.strip(), call.old, call.text)
+    return None if printed is None else _indentation(line) + printed
+
+
+def _indentation(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]
+
+
 def number_lines(source: str) -> str:
     """Return the source with line numbers, as `show` prints it."""
     return "\n".join(f"{number} {line}" for number, line in enumerate(source.splitlines(), 1))
@@ -209,14 +219,14 @@ class LineEditConversation:
         return Reply(text=number_lines(source))
 
     async def _set(self, call: Call) -> Reply:
-        return await self._change(call.line, lambda line: line[: len(line) - len(line.lstrip())] + call.text)
+        return await self._change(call.line, lambda line: _indentation(line) + call.text)
 
     async def _line(self, call: Call) -> Reply:
         self._number = call.line
         return await self._current_line()
 
     async def _sub(self, call: Call) -> Reply:
-        return await self._change(self._number, lambda line: substituted(line, call.old, call.text))
+        return await self._change(self._number, lambda line: _substituted_as_printed(line, call))
 
     async def _current_line(self) -> Reply:
         _, lines = await self._read_lines()
