@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
+from itertools import cycle, islice
 from pathlib import Path
 from random import Random
 
 import pytest
 import torch
-from fix_python.make_policy import make_policy
-from fix_python.warmup.corpus import CorpusConfig, Rounds
+from fix_python.make_policy import make_policy, rows
+from fix_python.warmup.corpus import CorpusConfig, Exercises, Shares, Stage
+from fix_python.warmup.exercises import library_exercises, program_exercises
 from fix_python.warmup.teacher import Piece, Role
 from fix_python.warmup.tokenizer import PAD, train_tokenizer
 from fix_python.warmup.train import (
+    MAX_TOKENS,
     Row,
     TrainingConfig,
     batches,
-    line_number_tokens,
     new_model,
     to_row,
     token_id,
@@ -27,7 +32,8 @@ from tokenizers import Tokenizer
 
 from sanderling.harness.codec import ACT, END
 
-ONCE = Rounds(library=1, programs=1, practice=1, problems=1)
+PROGRAMS = Stage(tokens=20_000, episodes=0.3, most_bugs=3, shares=Shares(library=0, programs=1, practice=0, problems=0))
+LIBRARY = replace(PROGRAMS, shares=Shares(library=1, programs=0, practice=0, problems=0))
 TINY = CorpusConfig(
     library=6,
     programs=4,
@@ -35,15 +41,13 @@ TINY = CorpusConfig(
     practice_variants=1,
     problems=2,
     problem_variants=1,
-    copies=20,
-    repairs=ONCE,
-    episodes=ONCE,
+    stages=(PROGRAMS, replace(PROGRAMS, shares=Shares(library=1, programs=1, practice=1, problems=1))),
 )
 
 
 def test_a_row_is_what_the_plain_codec_lays_out() -> None:
-    tokenizer = train_tokenizer(["1 x\n", "set 1 | y", "ok", "submit"] * 4, vocabulary=300)
-    pieces = [(Role.PROMPT, "1 x\n"), (Role.MISTAKE, "set 1 | z"), (Role.OBSERVATION, "ok"), (Role.ACTION, "submit")]
+    tokenizer = train_tokenizer(["1 x\n", "line 1", "x", "submit"] * 4, vocabulary=300)
+    pieces = [(Role.PROMPT, "1 x\n"), (Role.MISTAKE, "line 1"), (Role.OBSERVATION, "x"), (Role.ACTION, "submit")]
     row = to_row(tuple(Piece(role=role, text=text) for role, text in pieces), tokenizer)
     act, end = [token_id(tokenizer, ACT)], [token_id(tokenizer, END)]
     parts = [tokenizer.encode(text).ids for _, text in pieces]
@@ -56,7 +60,7 @@ def test_a_row_is_what_the_plain_codec_lays_out() -> None:
 @cache
 def small_tokenizer() -> Tokenizer:
     numbered = "".join(f"\n{number}     x" for number in range(1, 10))
-    edits = [f"set {number} | x" for number in range(1, 10)]
+    edits = [f"line {number}" for number in range(1, 10)]
     return train_tokenizer([numbered, numbered.replace("     x", " x"), *edits] * 20, vocabulary=320)
 
 
@@ -70,32 +74,6 @@ def test_padding_changes_no_loss() -> None:
     assert together == pytest.approx((alone[0] * 19 + alone[1] * 3.0) / 22, abs=1e-4)
 
 
-def test_line_numbers_in_source_and_edits_are_grouped() -> None:
-    tokenizer = small_tokenizer()
-    groups = [{tokenizer.decode([token]) for token in group} for group in line_number_tokens(tokenizer)]
-    assert {"\n7     ", "\n7 ", "set 7 | "} in groups
-    assert len(groups) == 9
-
-
-def test_an_untrained_model_copies_the_line_that_an_edit_names() -> None:
-    """The circuit that is written into the first weights: far from perfect, far from chance (1 of 320)."""
-    tokenizer = small_tokenizer()
-    model = new_model(tokenizer, seed=0).eval()
-    rng = Random(0)
-    right = total = 0
-    for _ in range(20):
-        lines = [rng.sample(range(70, 180), 6) for _ in range(8)]
-        numbers = [token_id(tokenizer, tokenizer.encode(f"\n{n}     ").tokens[0]) for n in range(1, 9)]
-        number = rng.randint(1, 8)
-        ids = [token for head, line in zip(numbers, lines, strict=True) for token in (head, *line)]
-        ids += [*tokenizer.encode(f"set {number} | ").ids, *lines[number - 1]]
-        with torch.no_grad():
-            best = model(torch.tensor([ids])).logits[0, -7:-1].argmax(-1)
-        right += int((best == torch.tensor(lines[number - 1])).sum())
-        total += 6
-    assert right / total > 0.25
-
-
 def test_batches_hold_every_row_once_and_respect_the_budget() -> None:
     rng = Random(0)
     rows = [Row(ids=torch.zeros(rng.randint(5, 90), dtype=torch.int64), weights=torch.ones(1)) for _ in range(700)]
@@ -107,21 +85,63 @@ def test_batches_hold_every_row_once_and_respect_the_budget() -> None:
 @pytest.mark.parametrize("compute", [torch.float32, torch.bfloat16])
 def test_training_lowers_the_loss(compute: torch.dtype) -> None:
     """In bfloat16 too: copies of the weights that are kept from step to step would hide every update."""
-    rows = [Row(ids=(torch.arange(24) + start) % 60 + 2, weights=torch.ones(24)) for start in range(30)]
+    drawn = [Row(ids=(torch.arange(24) + start) % 60 + 2, weights=torch.ones(24)) for start in range(30)]
     model = new_model(small_tokenizer(), seed=0)
     with torch.no_grad():
-        before = weighted_loss(model, rows).item()
-    steps = list(train(model, rows * 4, TrainingConfig(batch_tokens=240, warmup_steps=2, compute=compute), seed=0))
+        before = weighted_loss(model, drawn).item()
+    config = TrainingConfig(batch_tokens=240, warmup_steps=2, compute=compute)
+    steps = list(train(model, iter(drawn * 4), 24 * 120, config, seed=0))
     with torch.no_grad():
-        after = weighted_loss(model, rows).item()
+        after = weighted_loss(model, drawn).item()
     assert steps == list(range(1, 13))
     assert after < before - 1.5
 
 
+def test_training_ends_with_its_tokens_and_leaves_long_rows_out() -> None:
+    """Of an endless stream it takes stretches until they hold as many tokens; a long row would not fit the positions."""
+    taken: list[int] = []
+
+    def stream() -> Iterator[Row]:
+        for length in cycle([40, MAX_TOKENS + 1]):
+            taken.append(length)
+            yield Row(ids=torch.arange(length) % 60 + 2, weights=torch.ones(length))
+
+    config = TrainingConfig(batch_tokens=80, stretch=4)
+    steps = list(train(new_model(small_tokenizer(), seed=0), stream(), 200, config, seed=0))
+    assert steps == [1, 2, 3]  # two rows of 40 tokens in each step and each stretch
+    assert len(taken) == 3 * config.stretch
+
+
+@cache
+def two_kinds() -> Exercises:
+    rng = Random(0)
+    return Exercises(
+        library=list(library_exercises(rng, 4)), programs=list(program_exercises(rng, 4)), practice=[], problems=[]
+    )
+
+
+def test_the_stages_follow_each_other_and_the_last_does_not_end() -> None:
+    """Each stage but the last gives about its tokens, so that a budget above their sum is filled with the last one."""
+    config = CorpusConfig(stages=(replace(PROGRAMS, tokens=3000), replace(LIBRARY, tokens=500)), other_names=0.0)
+    tokenizer = small_tokenizer()
+    drawn = list(islice(rows(config, two_kinds(), tokenizer, Random(1)), 60))
+    heads = [tokenizer.decode(row.ids.tolist()[:60], skip_special_tokens=False) for row in drawn]
+    names = [re.match(r"Fix the bug in (\w+)\.", head)[1] for head in heads]  # type: ignore[index]
+    programs = {exercise.name for exercise in two_kinds().programs}
+    first = [name in programs for name in names].index(False)
+    assert all(name in programs for name in names[:first])
+    assert not any(name in programs for name in names[first:])
+    used = [sum(len(row.ids) for row in drawn[:count]) for count in (first - 1, first)]
+    assert used[0] < 3000 <= used[1]
+    assert sum(len(row.ids) for row in drawn[first:]) > 500
+
+
 @pytest.mark.slow
-def test_equal_seeds_make_equal_folders(tmp_path: Path) -> None:
+def test_equal_seeds_make_equal_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fix_python.make_policy.TOKENIZER_SAMPLE", 200)
+    training = TrainingConfig(stretch=32)
     for name, seed in (("first", 3), ("again", 3), ("other", 4)):
-        make_policy(tmp_path / name, seed, TINY, TrainingConfig())
+        make_policy(tmp_path / name, seed, TINY, training)
     first, again, other = (
         {file.name: file.read_bytes() for file in (tmp_path / name).iterdir()} for name in ("first", "again", "other")
     )

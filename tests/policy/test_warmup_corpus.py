@@ -4,36 +4,33 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import replace
 from functools import cache
+from itertools import islice
 from random import Random
 
 from fix_python.catalogue import problems
 from fix_python.similarity import View, likeness, shingles
 from fix_python.splits import HELD_OUT, NEAR, TRAIN, assign
-from fix_python.warmup.corpus import CorpusConfig, Exercises, Rounds, make_demonstrations, make_exercises
-from fix_python.warmup.exercises import library_exercises, problem_exercises, program_exercises, training_problems
+from fix_python.warmup.corpus import (
+    FEW_BUGS,
+    MANY_BUGS,
+    CorpusConfig,
+    Exercises,
+    Shares,
+    Stage,
+    demonstrations,
+    make_exercises,
+)
+from fix_python.warmup.exercises import Exercise, library_exercises, program_exercises, training_problems
 from fix_python.warmup.library import library_functions, near_held_out, practice_functions
 from fix_python.warmup.programs import random_program, shapes
 from fix_python.warmup.rename import new_names, renamed
-from fix_python.warmup.teacher import ACTIONS, Demonstration, Habits, Role, demonstrate, prompt_of
+from fix_python.warmup.teacher import ACTIONS, Demonstration, Role
 from fix_python.warmup.trial import recorded_calls, visible_report
 
-from sanderling.harness.line_edit import Call, LineEditHarness, parse_call
-from sanderling.types import Task
+from sanderling.harness.line_edit import Call, parse_call
 
-ONCE = Rounds(library=1, programs=1, practice=1, problems=1)
-SMALL = CorpusConfig(
-    library=12,
-    programs=8,
-    practice=4,
-    practice_variants=2,
-    problems=4,
-    problem_variants=2,
-    copies=20,
-    repairs=ONCE,
-    episodes=ONCE,
-)
+SMALL = CorpusConfig(library=12, programs=8, practice=6, practice_variants=2, problems=6, problem_variants=2)
 
 
 @cache
@@ -41,13 +38,20 @@ def small_exercises() -> Exercises:
     return make_exercises(SMALL, Random(0))
 
 
+def every(exercises: Exercises) -> list[Exercise]:
+    return [*exercises.library, *exercises.programs, *exercises.practice, *exercises.problems]
+
+
 @cache
 def small_corpus() -> list[Demonstration]:
-    return make_demonstrations(SMALL, small_exercises(), Random(0))
+    """The beginnings of both stages."""
+    rng = Random(0)
+    streams = [demonstrations(SMALL, stage, small_exercises(), rng) for stage in (MANY_BUGS, FEW_BUGS)]
+    return [demonstration for stream in streams for demonstration in islice(stream, 150)]
 
 
 def actions(demonstration: Demonstration) -> list[str]:
-    return [piece.text for piece in demonstration if piece.role in (Role.ACTION, Role.MISTAKE)]
+    return [piece.text for piece in demonstration if piece.role in ACTIONS]
 
 
 def test_every_shape_makes_different_functions_that_run() -> None:
@@ -117,7 +121,7 @@ def test_nothing_in_the_corpus_is_near_a_held_out_problem() -> None:
     split = assign(list(problems().values()))
     held_out = [p for p in problems().values() if split[p.name] == HELD_OUT]
     looks = [(view, shingles(p.source, view)) for p in held_out for view in View]
-    for source in [*practice_functions(), *(exercise.source for exercise in small_exercises().every())]:
+    for source in [*practice_functions(), *(exercise.source for exercise in every(small_exercises()))]:
         own = {view: shingles(source, view) for view in View}
         assert max(likeness(own[view], other) for view, other in looks) < NEAR, source
 
@@ -142,28 +146,30 @@ def test_demonstrations_are_valid_calls_that_end_with_a_submission() -> None:
         assert all(role in ACTIONS for role in roles[::2])
 
 
-def test_a_teacher_that_never_errs_solves_every_bug() -> None:
-    habits = Habits(tests_first=0, repairs=1, tests_edit=1, gives_up=0, shows=0)
-    for exercise in problem_exercises(training_problems()[::12], Random(3), 1):
-        demonstration = demonstrate(exercise, Random(4), habits)
-        assert [text.split(" ")[0] for text in actions(demonstration)] == ["set", "test", "submit"]
-        assert demonstration[-2].text == f"ok {len(exercise.calls.examples)} of {len(exercise.calls.examples)}"
-
-
-def test_the_prompt_is_the_one_of_the_harness() -> None:
-    source = "def f(x):\n    return x\n"
-    task = Task(id="t", prompt="Fix the bug in f.", base={"solution.py": source.encode()})
-    assert prompt_of("f", source) == LineEditHarness(file="solution.py", test_argv=("true",)).prompt(task)
+def test_the_kinds_of_demonstrations_come_as_often_as_the_stage_says() -> None:
+    """Whole episodes and repairs of one source only; a repair holds no mistake and at most so many bugs."""
+    only_problems = Shares(library=0, programs=0, practice=0, problems=1)
+    names = {exercise.name for exercise in small_exercises().problems}
+    for episodes in (0.0, 1.0):
+        stage = Stage(tokens=0, episodes=episodes, most_bugs=2, shares=only_problems)
+        drawn = list(islice(demonstrations(SMALL, stage, small_exercises(), Random(2)), 40))
+        assert {demonstration[0].text.split(".")[0].split()[-1] for demonstration in drawn} == names
+        mistaken = [any(piece.role is Role.MISTAKE for piece in demonstration) for demonstration in drawn]
+        repaired = [sum(text.startswith("sub|") for text in actions(demonstration)) for demonstration in drawn]
+        if episodes:
+            assert sum(mistaken) > 20
+        else:
+            assert not any(mistaken)
+            assert set(repaired) == {1, 2}
 
 
 def test_the_corpus_is_a_function_of_its_seed() -> None:
-    config = replace(SMALL, library=4, programs=4)
     drawn = []
     for seed in (5, 5, 6):
         rng = Random(seed)
         programs = list(program_exercises(rng, 6))
         exercises = Exercises(library=list(library_exercises(rng, 4)), programs=programs, practice=[], problems=[])
-        drawn.append(make_demonstrations(config, exercises, rng))
+        drawn.append(list(islice(demonstrations(SMALL, MANY_BUGS, exercises, rng), 80)))
     assert drawn[0] == drawn[1]
     assert drawn[0] != drawn[2]
 

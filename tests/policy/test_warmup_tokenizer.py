@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from fix_python.warmup.tokenizer import SPECIAL_TOKENS, save_tokenizer, train_tokenizer
+import pytest
+from fix_python.warmup.tokenizer import INDENTATIONS, LINES, SPECIAL_TOKENS, save_tokenizer, train_tokenizer
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
@@ -13,7 +14,13 @@ from tokenizers import Tokenizer
 from sanderling.harness.codec import ACT, END
 from sanderling.harness.tokenizer import FastTokenizer
 
-TEXTS = ["1 def double(x):\n2     return x * 2\n", "set 2 | return x * 2", "FAIL double(3) -> 5, expected 6", "ok"] * 3
+TEXTS = [
+    "1 def double(x):\n2     return x + 2\n",
+    "line 2",
+    "return x + 2",
+    "sub| + => * ",
+    "ok 1 of 2\ndouble(3) = 5 want 6",
+] * 3
 
 
 @cache
@@ -29,7 +36,9 @@ def test_any_text_comes_back(text: str) -> None:
 
 @given(
     st.lists(
-        st.sampled_from(["\n12     ", "set 7 | ", " += ", '"""', "name", "not in ", "0", " ", "\n", *SPECIAL_TOKENS])
+        st.sampled_from(
+            ["\n12     ", "line 7", "sub|", "=>", " += ", '"""', "name", "not in ", "0", " ", "\n", *SPECIAL_TOKENS]
+        )
     )
 )
 def test_code_and_markers_come_back_as_text(pieces: list[str]) -> None:
@@ -39,10 +48,24 @@ def test_code_and_markers_come_back_as_text(pieces: list[str]) -> None:
     assert not {tokenizer.token_to_id(token) for token in SPECIAL_TOKENS} & set(ids)
 
 
-def test_the_head_of_an_edit_and_a_digit_are_decisions_of_their_own() -> None:
-    tokenizer = train_tokenizer(["set 12 | x = 100", "\n12     x = 100"] * 50, vocabulary=400)
-    pieces = [tokenizer.decode([i]) for i in tokenizer.encode("set 12 | x = 100").ids]
-    assert pieces == ["set 12 | ", "x", " = ", "1", "0", "0"]
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("line 12", ["line 12"]),
+        ("sub|x = 100=>not x", ["sub|", "x", " = ", "1", "0", "0", "=>", "not ", "x"]),
+        ("\n12     x = 100", ["\n12     ", "x", " = ", "1", "0", "0"]),
+    ],
+)
+def test_a_decision_is_about_one_token(text: str, pieces: list[str]) -> None:
+    tokenizer = train_tokenizer(["sub|x = 100=>not x", "\n12     x = 100"] * 50, vocabulary=400)
+    assert [tokenizer.decode([i]) for i in tokenizer.encode(text).ids] == pieces
+
+
+def test_the_first_lines_are_one_token_each_whatever_the_texts_hold() -> None:
+    tokenizer = train_tokenizer(TEXTS, vocabulary=400)
+    heads = [f"line {number}" for number in range(1, LINES + 1)]
+    numbers = [f"\n{number}{' ' * (1 + depth)}" for number in range(2, LINES + 1) for depth in INDENTATIONS]
+    assert {len(tokenizer.encode(text).ids) for text in heads + numbers} == {1}
 
 
 def test_the_saved_folder_is_read_by_the_harness(tmp_path: Path) -> None:
