@@ -27,7 +27,7 @@ LIMITS = Limits(
     processes=16,
     max_turns=40,
     max_context_tokens=1024,
-    max_action_tokens=64,
+    max_action_tokens=32,
 )
 
 

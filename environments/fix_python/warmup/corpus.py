@@ -42,13 +42,13 @@ class Shares:
 
 
 MANY_BUGS = Stage(
-    tokens=12_000_000,
+    tokens=10_500_000,
     episodes=0.1,
     most_bugs=8,
     shares=Shares(library=0.1, programs=0.2, practice=0.5, problems=0.2),
 )
 FEW_BUGS = Stage(
-    tokens=7_000_000,
+    tokens=5_500_000,
     episodes=0.3,
     most_bugs=3,
     shares=Shares(library=0.0, programs=0.1, practice=0.6, problems=0.3),

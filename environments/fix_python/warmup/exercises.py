@@ -11,6 +11,7 @@ import libcst as cst
 
 from fix_python.catalogue import problems
 from fix_python.problem import Problem
+from fix_python.selection import RECALLED
 from fix_python.splits import TRAIN, assign
 from fix_python.warmup.arguments import Draw, guessed_draw
 from fix_python.warmup.library import library_functions, near_held_out
@@ -22,6 +23,7 @@ from sanderling.tasks.mutation import FAMILIES, Family, Mutant, Site, mutants
 
 CALLS = (3, 5)
 BUGS_RENAMED = 12
+RECALLED_WEIGHT = 0.25
 _MANY = {"wrong_variable": 0.05, "constant": 0.2, "boundary": 0.35, "dropped_statement": 0.3}
 _FEW = 0.5
 
@@ -36,8 +38,9 @@ class Exercise:
     calls: Calls | None  # None: the function can't run here, so nothing of a test can be shown
 
     def draw_bug(self, rng: Random) -> Mutant:
-        """Draw a bug, every family that the function has with the same probability."""
-        family = rng.choice(sorted({bug.family for bug in self.bugs}))
+        """Draw a bug, every family that the function has with the same probability, but `RECALLED` ones rarely."""
+        families = sorted({bug.family for bug in self.bugs})
+        family = rng.choices(families, [RECALLED_WEIGHT if name in RECALLED else 1.0 for name in families])[0]
         return rng.choice([bug for bug in self.bugs if bug.family == family])
 
     def with_other_names(self, rng: Random) -> Exercise:

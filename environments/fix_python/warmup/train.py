@@ -106,7 +106,9 @@ def batches(rows: Sequence[Row], batch_tokens: int, rng: Random) -> list[list[Ro
     return cut
 
 
-def train(model: LlamaForCausalLM, rows: Iterator[Row], tokens: int, config: TrainingConfig, seed: int) -> Iterator[int]:
+def train(
+    model: LlamaForCausalLM, rows: Iterator[Row], tokens: int, config: TrainingConfig, seed: int
+) -> Iterator[int]:
     """Train on rows until `tokens` of them were used; yield the number of steps done after each step."""
     matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
     rest = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
