@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from fix_python.admission import Trial
@@ -36,15 +36,20 @@ def select(trials: Mapping[str, Sequence[Trial]]) -> dict[str, list[Trial]]:
         trials: admitted trials by function.
     """
     chosen = {name: _of_function(name, found) for name, found in trials.items()}
-    total = Counter(t.mutant.family for found in chosen.values() for t in found)
-    recalled = sum(count for family, count in total.items() if family in RECALLED)
-    expected = (total.total() - recalled) / (1 - RECALLED_SHARE * len(RECALLED))  # tasks, if all shares are used up
-    for family in total:
-        most = int((RECALLED_SHARE if family in RECALLED else FAMILY_SHARE) * expected)
-        everywhere = [(name, t) for name, found in chosen.items() for t in found if t.mutant.family == family]
-        for name, trial in sorted(everywhere, key=lambda pair: _order(*pair))[most:]:
+    while surplus := _surplus(chosen):  # what goes makes the rest a larger share
+        for name, trial in surplus:
             chosen[name].remove(trial)
     return {name: sorted(found, key=_place) for name, found in chosen.items()}
+
+
+def _surplus(chosen: Mapping[str, Sequence[Trial]]) -> list[tuple[str, Trial]]:
+    """Return the trials, with their functions, by which families exceed their share of all."""
+    by_family: defaultdict[str, list[tuple[str, Trial]]] = defaultdict(list)
+    for name, trial in sorted(((n, t) for n, found in chosen.items() for t in found), key=lambda pair: _order(*pair)):
+        by_family[trial.mutant.family].append((name, trial))
+    total = sum(map(len, by_family.values()))
+    shares = {family: RECALLED_SHARE if family in RECALLED else FAMILY_SHARE for family in by_family}
+    return [pair for family, pairs in by_family.items() for pair in pairs[int(shares[family] * total) :]]
 
 
 def _of_function(name: str, found: Sequence[Trial]) -> list[Trial]:
