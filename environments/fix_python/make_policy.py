@@ -12,18 +12,16 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from random import Random
 
 import torch
-from tokenizers import Tokenizer
 from transformers import LlamaForCausalLM
 
-from fix_python.warmup.corpus import CorpusConfig, Exercises, demonstrations, make_exercises
+from fix_python.warmup.corpus import CorpusConfig, demonstrations, make_exercises
 from fix_python.warmup.tokenizer import save_tokenizer, train_tokenizer
-from fix_python.warmup.train import Row, TrainingConfig, new_model, to_row, train
+from fix_python.warmup.train import TrainingConfig, new_model, to_row, train
 
 FOLDER = Path(__file__).with_name("policy")
 TOKENIZER_SAMPLE = 4000
@@ -41,22 +39,14 @@ def make_policy(out: Path, seed: int, corpus: CorpusConfig, training: TrainingCo
     tokenizer = train_tokenizer(texts)
     save_tokenizer(tokenizer, out)
     model = new_model(tokenizer, seed)
-    for step in train(model, rows(corpus, exercises, tokenizer, rng), corpus.tokens, training, seed):
-        if step % SAVE_EVERY == 0:
-            save_model(model, out)
-    save_model(model, out)
-
-
-def rows(corpus: CorpusConfig, exercises: Exercises, tokenizer: Tokenizer, rng: Random) -> Iterator[Row]:
-    """Yield the demonstrations of all stages as tokens, the last stage without end."""
-    for number, stage in enumerate(corpus.stages, 1):
-        used = 0
-        for demonstration in demonstrations(corpus, stage, exercises, rng):
-            row = to_row(demonstration, tokenizer)
-            used += len(row.ids)
-            yield row
-            if used >= stage.tokens and number < len(corpus.stages):
-                break
+    for number, stage in enumerate(corpus.stages):
+        rng = rng if number == 0 else Random(seed + number)
+        shown = demonstrations(corpus, stage, exercises, rng)
+        rows = (to_row(demonstration, tokenizer, stage.mistakes) for demonstration in shown)
+        for step in train(model, rows, stage.budget, training, seed + number):
+            if step % SAVE_EVERY == 0:
+                save_model(model, out)
+        save_model(model, out)
 
 
 def save_model(model: LlamaForCausalLM, out: Path) -> None:

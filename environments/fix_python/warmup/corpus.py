@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 
 from fix_python.warmup.exercises import (
@@ -16,19 +16,21 @@ from fix_python.warmup.exercises import (
     training_problems,
 )
 from fix_python.warmup.library import practice_functions
-from fix_python.warmup.teacher import Demonstration, Habits, demonstrate, repair_many
+from fix_python.warmup.teacher import HASTY, PLAIN, STEADY, STUBBORN, Demonstration, Habits, demonstrate, repair_many
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
-    """A part of the warm-up."""
+class Budget:
+    """How long is trained, and how the learning rates end."""
 
-    tokens: int  # of demonstrations, about
-    episodes: float  # share of whole episodes among the demonstrations; the others are repairs alone
-    most_bugs: int  # in one function, of the repairs
-    shares: Shares
+    tokens: int
+    decay: float = 0.0  # share of the tokens at the end over which the rates fall linearly, to a fiftieth
+
+    def rate(self, used: int) -> float:
+        """Return the factor of the learning rates after so many tokens."""
+        return min(1.0, (1 - used / self.tokens) / self.decay + 0.02) if self.decay else 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,17 +43,32 @@ class Shares:
     problems: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A part of the warm-up."""
+
+    budget: Budget
+    episodes: float  # share of whole episodes among the demonstrations; the others are repairs alone
+    most_bugs: int  # in one function, of the repairs
+    shares: Shares
+    teachers: tuple[Habits, ...]  # of whole episodes; each shows as many as the others
+    mistakes: float = 0.02  # how much an action that doesn't help is imitated; one that does counts 1
+
+
 MANY_BUGS = Stage(
-    tokens=10_500_000,
+    budget=Budget(tokens=4_886_427),
     episodes=0.1,
     most_bugs=8,
+    teachers=(PLAIN,),
     shares=Shares(library=0.1, programs=0.2, practice=0.5, problems=0.2),
 )
-FEW_BUGS = Stage(
-    tokens=5_500_000,
-    episodes=0.3,
-    most_bugs=3,
+EPISODES = Stage(
+    budget=Budget(tokens=9_000_000, decay=0.4),
+    episodes=0.6,
+    most_bugs=5,
     shares=Shares(library=0.0, programs=0.1, practice=0.6, problems=0.3),
+    teachers=(HASTY, STEADY, STUBBORN),
+    mistakes=0.2,
 )
 
 
@@ -65,13 +82,8 @@ class CorpusConfig:
     practice_variants: int = 3  # of each of them, with different calls
     problems: int = 1000  # training problems, at most
     problem_variants: int = 8  # of each of them, with different calls
-    stages: tuple[Stage, ...] = (MANY_BUGS, FEW_BUGS)
+    stages: tuple[Stage, ...] = (MANY_BUGS, EPISODES)
     other_names: float = 0.75  # share of demonstrations in which the function's names are changed
-    habits: Habits = field(default_factory=Habits)
-
-    @property
-    def tokens(self) -> int:
-        return sum(stage.tokens for stage in self.stages)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +129,7 @@ def demonstrations(config: CorpusConfig, stage: Stage, exercises: Exercises, rng
         if rng.random() < config.other_names:
             exercise = exercise.with_other_names(rng)
         if exercise.calls is not None and rng.random() < stage.episodes:
-            yield demonstrate(exercise, rng, config.habits)
+            teacher = rng.choice(stage.teachers) if len(stage.teachers) > 1 else stage.teachers[0]
+            yield demonstrate(exercise, rng, teacher)
         else:
             yield repair_many(exercise, rng, stage.most_bugs)

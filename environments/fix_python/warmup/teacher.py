@@ -27,7 +27,8 @@ class Role(Enum):
 
     PROMPT = "prompt"
     ACTION = "action"
-    MISTAKE = "mistake"  # an action that is hardly imitated
+    MISTAKE = "mistake"  # an action of the right form that doesn't help
+    MISS = "miss"  # an action that fails; what follows it is to be learnt, not itself
     OBSERVATION = "observation"
 
 
@@ -37,7 +38,7 @@ class Piece:
     text: str
 
 
-ACTIONS = frozenset({Role.ACTION, Role.MISTAKE})
+ACTIONS = frozenset({Role.ACTION, Role.MISTAKE, Role.MISS})
 
 
 Demonstration = tuple[Piece, ...]
@@ -46,16 +47,23 @@ Demonstration = tuple[Piece, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Habits:
-    """Probabilities of what the teacher does when it has the choice."""
+    """Probabilities of what a teacher does when it has the choice."""
 
     tests_first: float = 0.6
     repairs: float = 0.25  # an edit is the right one
+    passes_on: float = 0.2  # looks at a line and leaves it as it is, before an edit
     undoes: float = 0.85  # takes a wrong edit back before the next one
     gives_up: float = 0.3  # submits although the tests fail
-    shows: float = 0.02
+    shows: float = 0.01
     misses: float = 0.1  # tries to replace what is not in the line, before an edit
     looks_again: float = 0.1  # names the line that is current already
-    most_edits: int = 12
+    most_edits: int = 14
+
+
+HASTY = Habits(repairs=0.4, passes_on=0.1, misses=0.0, gives_up=0.6)
+STEADY = Habits()
+PLAIN = Habits(passes_on=0.0, shows=0.02, most_edits=12)
+STUBBORN = Habits(repairs=0.1, passes_on=0.4, misses=0.3, gives_up=0.03)
 
 
 def prompt_of(name: str, source: str) -> str:
@@ -139,6 +147,8 @@ class _Episode:
         if self._chance(self._habits.tests_first):
             self._say(Role.ACTION, "test", visible_report(self._workspace.source, self._calls)[0])
         for attempt in range(self._habits.most_edits):
+            while self._chance(self._habits.passes_on):
+                self._look_at(self._rng.choice(self._exercise.bugs).line, Role.MISTAKE)
             if self._edit(*self._choose_edit()) or self._chance(self._habits.gives_up):
                 break
             if attempt + 1 < self._habits.most_edits and self._chance(self._habits.undoes):
@@ -147,10 +157,14 @@ class _Episode:
         return (*self._pieces, Piece(role=Role.ACTION, text="submit"))
 
     def _chance(self, probability: float) -> bool:
-        return self._rng.random() < probability
+        return probability > 0 and self._rng.random() < probability
 
     def _say(self, role: Role, action: str, observation: str) -> None:
         self._pieces += [Piece(role=role, text=action), Piece(role=Role.OBSERVATION, text=observation)]
+
+    def _look_at(self, line: int, role: Role) -> None:
+        self._current = line
+        self._say(role, f"line {line}", self._workspace.line(line))
 
     def _choose_edit(self) -> tuple[int, str]:
         wrong = [] if self._chance(self._habits.repairs) else self._wrong_edits()
@@ -172,11 +186,10 @@ class _Episode:
         self._tried.add((line, text))
         role = Role.ACTION if right else Role.MISTAKE
         if line != self._current or self._chance(self._habits.looks_again):
-            self._current = line
-            self._say(role, f"line {line}", self._workspace.line(line))
+            self._look_at(line, role)
         now = self._workspace.line(line)
         while self._chance(self._habits.misses):
-            self._say(Role.MISTAKE, missing_call(self._workspace.source, now, self._rng), f"{NO_SUCH_TEXT}\n{now}")
+            self._say(Role.MISS, missing_call(self._workspace.source, now, self._rng), f"{NO_SUCH_TEXT}\n{now}")
         call = change_call(now, text)
         self._workspace.set(line, text)
         report, passed = visible_report(self._workspace.source, self._calls)

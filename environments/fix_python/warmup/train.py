@@ -18,25 +18,25 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from fix_python.warmup.corpus import Budget
 from fix_python.warmup.teacher import ACTIONS, Demonstration, Role
 from fix_python.warmup.tokenizer import PAD
 from sanderling.harness.codec import ACT, END
 
 log = logging.getLogger(__name__)
 
-WEIGHTS = {Role.PROMPT: 0.1, Role.ACTION: 1.0, Role.MISTAKE: 0.02, Role.OBSERVATION: 0.02}
+WEIGHTS = {Role.PROMPT: 0.1, Role.ACTION: 1.0, Role.MISS: 0.02, Role.OBSERVATION: 0.02}
 MAX_TOKENS = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingConfig:
-    """How the policy is trained. Learning rates rise, stay, and fall linearly to almost nothing at the end."""
+    """How the policy is trained. Learning rates rise in the first steps and stay, but for what the budget says."""
 
     batch_tokens: int = 2048  # padded tokens of one step, at most
     muon_lr: float = 0.02
     adam_lr: float = 3e-3
     warmup_steps: int = 40
-    decay: float = 0.3  # share of the tokens at the end over which the rates fall
     stretch: int = 512  # rows among which those of like lengths are looked for
     log_every: int = 100
     compute: torch.dtype = torch.bfloat16  # of the matrix products; weights and optimiser state are float32
@@ -70,17 +70,18 @@ def new_model(tokenizer: Tokenizer, seed: int) -> LlamaForCausalLM:
     return LlamaForCausalLM(config)
 
 
-def to_row(demonstration: Demonstration, tokenizer: Tokenizer) -> Row:
+def to_row(demonstration: Demonstration, tokenizer: Tokenizer, mistakes: float) -> Row:
     """Return the tokens of a demonstration as the plain codec lays them out."""
     act, end = token_id(tokenizer, ACT), token_id(tokenizer, END)
     ids: list[int] = []
     weights: list[float] = []
     for piece in demonstration:
         new = tokenizer.encode(piece.text, add_special_tokens=False).ids
-        weights += [WEIGHTS[piece.role]] * len(new)
+        weight = mistakes if piece.role is Role.MISTAKE else WEIGHTS[piece.role]
+        weights += [weight] * len(new)
         if piece.role in ACTIONS:
             new = [*new, end]
-            weights.append(WEIGHTS[piece.role])
+            weights.append(weight)
         else:
             new = [*new, act]
             weights.append(0.0)  # this marker is written by the codec, never by the policy
@@ -107,9 +108,9 @@ def batches(rows: Sequence[Row], batch_tokens: int, rng: Random) -> list[list[Ro
 
 
 def train(
-    model: LlamaForCausalLM, rows: Iterator[Row], tokens: int, config: TrainingConfig, seed: int
+    model: LlamaForCausalLM, rows: Iterator[Row], budget: Budget, config: TrainingConfig, seed: int
 ) -> Iterator[int]:
-    """Train on rows until `tokens` of them were used; yield the number of steps done after each step."""
+    """Train on rows until their tokens are used up; yield the number of steps done after each step."""
     matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
     rest = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
     optimizers = [
@@ -120,14 +121,14 @@ def train(
     if config.compute is torch.bfloat16:
         # The backward pass of torch's fused attention is slow in bfloat16 on CPU.
         model.set_attn_implementation("eager")
-    log.info("%d tokens, %d parameters", tokens, sum(p.numel() for p in model.parameters()))
+    log.info("%d tokens, %d parameters", budget.tokens, sum(p.numel() for p in model.parameters()))
     model.train()
     running: list[float] = []
     rng, used, step, started = Random(seed), 0, 0, time.process_time()
-    while used < tokens:
+    while used < budget.tokens:
         stretch = [row for row in islice(rows, config.stretch) if len(row.ids) <= MAX_TOKENS]
         for batch in batches(stretch, config.batch_tokens, rng):
-            factor = min(1.0, (step + 1) / config.warmup_steps, (1 - used / tokens) / config.decay + 0.02)
+            factor = min((step + 1) / config.warmup_steps, budget.rate(used))
             for optimizer, rate in zip(optimizers, rates, strict=True):
                 optimizer.param_groups[0]["lr"] = factor * rate
             running.append(_update(model, batch, optimizers, config.compute))
@@ -137,6 +138,8 @@ def train(
                 loss, seconds = sum(running[-config.log_every :]) / config.log_every, time.process_time() - started
                 log.info("step %d, %d tokens, loss %.4f, %.0f CPU-seconds", step, used, loss, seconds)
             yield step
+            if used >= budget.tokens:
+                break
 
 
 def _update(
