@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
-from itertools import cycle, islice
+from itertools import cycle
 from pathlib import Path
 from random import Random
 
 import pytest
 import torch
-from fix_python.make_policy import make_policy, rows
-from fix_python.warmup.corpus import CorpusConfig, Exercises, Shares, Stage
-from fix_python.warmup.exercises import library_exercises, program_exercises
-from fix_python.warmup.teacher import Piece, Role
+from fix_python.make_policy import make_policy
+from fix_python.warmup.corpus import Budget, CorpusConfig, Shares, Stage
+from fix_python.warmup.teacher import STEADY, Piece, Role
 from fix_python.warmup.tokenizer import PAD, train_tokenizer
 from fix_python.warmup.train import (
     MAX_TOKENS,
@@ -32,8 +30,16 @@ from tokenizers import Tokenizer
 
 from sanderling.harness.codec import ACT, END
 
-PROGRAMS = Stage(tokens=20_000, episodes=0.3, most_bugs=3, shares=Shares(library=0, programs=1, practice=0, problems=0))
-LIBRARY = replace(PROGRAMS, shares=Shares(library=1, programs=0, practice=0, problems=0))
+FIRST = Stage(
+    budget=Budget(tokens=20_000),
+    episodes=0.3,
+    most_bugs=3,
+    teachers=(STEADY,),
+    shares=Shares(library=0, programs=1, practice=0, problems=0),
+)
+SECOND = replace(
+    FIRST, budget=Budget(tokens=20_000, decay=0.5), shares=Shares(library=1, programs=1, practice=1, problems=1)
+)
 TINY = CorpusConfig(
     library=6,
     programs=4,
@@ -41,20 +47,20 @@ TINY = CorpusConfig(
     practice_variants=1,
     problems=2,
     problem_variants=1,
-    stages=(PROGRAMS, replace(PROGRAMS, shares=Shares(library=1, programs=1, practice=1, problems=1))),
+    stages=(FIRST, SECOND),
 )
 
 
 def test_a_row_is_what_the_plain_codec_lays_out() -> None:
     tokenizer = train_tokenizer(["1 x\n", "line 1", "x", "submit"] * 4, vocabulary=300)
     pieces = [(Role.PROMPT, "1 x\n"), (Role.MISTAKE, "line 1"), (Role.OBSERVATION, "x"), (Role.ACTION, "submit")]
-    row = to_row(tuple(Piece(role=role, text=text) for role, text in pieces), tokenizer)
+    row = to_row(tuple(Piece(role=role, text=text) for role, text in pieces), tokenizer, mistakes=0.25)
     act, end = [token_id(tokenizer, ACT)], [token_id(tokenizer, END)]
     parts = [tokenizer.encode(text).ids for _, text in pieces]
     assert row.ids.tolist() == parts[0] + act + parts[1] + end + parts[2] + act + parts[3] + end
     assert row.weights[row.ids == act[0]].tolist() == [0.0, 0.0]
     assert row.weights[-1] == 1.0
-    assert row.weights[len(parts[0]) + 1] < 0.1
+    assert row.weights[len(parts[0]) + 1] == 0.25
 
 
 @cache
@@ -90,7 +96,7 @@ def test_training_lowers_the_loss(compute: torch.dtype) -> None:
     with torch.no_grad():
         before = weighted_loss(model, drawn).item()
     config = TrainingConfig(batch_tokens=240, warmup_steps=2, compute=compute)
-    steps = list(train(model, iter(drawn * 4), 24 * 120, config, seed=0))
+    steps = list(train(model, iter(drawn * 4), Budget(tokens=24 * 120), config, seed=0))
     with torch.no_grad():
         after = weighted_loss(model, drawn).item()
     assert steps == list(range(1, 13))
@@ -98,7 +104,7 @@ def test_training_lowers_the_loss(compute: torch.dtype) -> None:
 
 
 def test_training_ends_with_its_tokens_and_leaves_long_rows_out() -> None:
-    """Of an endless stream it takes stretches until they hold as many tokens; a long row would not fit the positions."""
+    """Of an endless stream it takes what it needs, by stretches; a long row would not fit the positions."""
     taken: list[int] = []
 
     def stream() -> Iterator[Row]:
@@ -107,33 +113,15 @@ def test_training_ends_with_its_tokens_and_leaves_long_rows_out() -> None:
             yield Row(ids=torch.arange(length) % 60 + 2, weights=torch.ones(length))
 
     config = TrainingConfig(batch_tokens=80, stretch=4)
-    steps = list(train(new_model(small_tokenizer(), seed=0), stream(), 200, config, seed=0))
+    steps = list(train(new_model(small_tokenizer(), seed=0), stream(), Budget(tokens=200), config, seed=0))
     assert steps == [1, 2, 3]  # two rows of 40 tokens in each step and each stretch
     assert len(taken) == 3 * config.stretch
 
 
-@cache
-def two_kinds() -> Exercises:
-    rng = Random(0)
-    return Exercises(
-        library=list(library_exercises(rng, 4)), programs=list(program_exercises(rng, 4)), practice=[], problems=[]
-    )
-
-
-def test_the_stages_follow_each_other_and_the_last_does_not_end() -> None:
-    """Each stage but the last gives about its tokens, so that a budget above their sum is filled with the last one."""
-    config = CorpusConfig(stages=(replace(PROGRAMS, tokens=3000), replace(LIBRARY, tokens=500)), other_names=0.0)
-    tokenizer = small_tokenizer()
-    drawn = list(islice(rows(config, two_kinds(), tokenizer, Random(1)), 60))
-    heads = [tokenizer.decode(row.ids.tolist()[:60], skip_special_tokens=False) for row in drawn]
-    names = [re.match(r"Fix the bug in (\w+)\.", head)[1] for head in heads]  # type: ignore[index]
-    programs = {exercise.name for exercise in two_kinds().programs}
-    first = [name in programs for name in names].index(False)
-    assert all(name in programs for name in names[:first])
-    assert not any(name in programs for name in names[first:])
-    used = [sum(len(row.ids) for row in drawn[:count]) for count in (first - 1, first)]
-    assert used[0] < 3000 <= used[1]
-    assert sum(len(row.ids) for row in drawn[first:]) > 500
+def test_the_learning_rates_stay_and_then_fall() -> None:
+    assert [Budget(tokens=100).rate(used) for used in (0, 99)] == [1.0, 1.0]
+    falling = Budget(tokens=100, decay=0.5)
+    assert [falling.rate(used) for used in (0, 50, 75, 100)] == pytest.approx([1.0, 1.0, 0.52, 0.02])
 
 
 @pytest.mark.slow

@@ -12,8 +12,9 @@ from fix_python.catalogue import problems
 from fix_python.similarity import View, likeness, shingles
 from fix_python.splits import HELD_OUT, NEAR, TRAIN, assign
 from fix_python.warmup.corpus import (
-    FEW_BUGS,
+    EPISODES,
     MANY_BUGS,
+    Budget,
     CorpusConfig,
     Exercises,
     Shares,
@@ -25,7 +26,7 @@ from fix_python.warmup.exercises import Exercise, library_exercises, program_exe
 from fix_python.warmup.library import library_functions, near_held_out, practice_functions
 from fix_python.warmup.programs import random_program, shapes
 from fix_python.warmup.rename import new_names, renamed
-from fix_python.warmup.teacher import ACTIONS, Demonstration, Role
+from fix_python.warmup.teacher import ACTIONS, STEADY, Demonstration, Role
 from fix_python.warmup.trial import recorded_calls, visible_report
 
 from sanderling.harness.line_edit import Call, parse_call
@@ -46,7 +47,7 @@ def every(exercises: Exercises) -> list[Exercise]:
 def small_corpus() -> list[Demonstration]:
     """The beginnings of both stages."""
     rng = Random(0)
-    streams = [demonstrations(SMALL, stage, small_exercises(), rng) for stage in (MANY_BUGS, FEW_BUGS)]
+    streams = [demonstrations(SMALL, stage, small_exercises(), rng) for stage in (MANY_BUGS, EPISODES)]
     return [demonstration for stream in streams for demonstration in islice(stream, 150)]
 
 
@@ -151,7 +152,7 @@ def test_the_kinds_of_demonstrations_come_as_often_as_the_stage_says() -> None:
     only_problems = Shares(library=0, programs=0, practice=0, problems=1)
     names = {exercise.name for exercise in small_exercises().problems}
     for episodes in (0.0, 1.0):
-        stage = Stage(tokens=0, episodes=episodes, most_bugs=2, shares=only_problems)
+        stage = Stage(budget=Budget(tokens=0), episodes=episodes, most_bugs=2, teachers=(STEADY,), shares=only_problems)
         drawn = list(islice(demonstrations(SMALL, stage, small_exercises(), Random(2)), 40))
         assert {demonstration[0].text.split(".")[0].split()[-1] for demonstration in drawn} == names
         mistaken = [any(piece.role is Role.MISTAKE for piece in demonstration) for demonstration in drawn]

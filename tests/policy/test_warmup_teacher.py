@@ -14,7 +14,7 @@ from random import Random
 
 import fix_python
 from fix_python.tasks import FILE, LIMITS
-from fix_python.warmup.corpus import CorpusConfig, Exercises, Shares, Stage, demonstrations
+from fix_python.warmup.corpus import Budget, CorpusConfig, Exercises, Shares, Stage, demonstrations
 from fix_python.warmup.exercises import (
     Exercise,
     practice_exercises,
@@ -31,9 +31,17 @@ from sanderling.sandbox.protocol import Command, ExecResult, SandboxSpec
 from sanderling.testing.sandboxes import MemoryBackend, result
 from sanderling.types import StopReason, Task
 
-FAULTLESS = Habits(tests_first=0, repairs=1, undoes=0, gives_up=0, shows=0, misses=0, looks_again=0)
-RESTLESS = Habits(tests_first=0.5, repairs=0.2, undoes=0.7, gives_up=0.1, shows=0.2, misses=0.3, looks_again=0.3)
-STAGE = Stage(tokens=0, episodes=0.6, most_bugs=4, shares=Shares(library=0, programs=0, practice=0, problems=1))
+FAULTLESS = Habits(tests_first=0, repairs=1, passes_on=0, undoes=0, gives_up=0, shows=0, misses=0, looks_again=0)
+RESTLESS = Habits(
+    tests_first=0.5, repairs=0.2, passes_on=0.3, undoes=0.7, gives_up=0.1, shows=0.2, misses=0.3, looks_again=0.3
+)
+STAGE = Stage(
+    budget=Budget(tokens=0),
+    episodes=0.6,
+    most_bugs=4,
+    teachers=(RESTLESS,),
+    shares=Shares(library=0, programs=0, practice=0, problems=1),
+)
 
 
 @cache
@@ -71,7 +79,7 @@ def replayed(demonstration: Demonstration, exercise: Exercise) -> tuple[str, lis
 
 
 def test_the_environment_answers_what_the_demonstrations_show() -> None:
-    config = CorpusConfig(habits=RESTLESS)
+    config = CorpusConfig()
     seen: set[str] = set()
     for number, exercise in enumerate(exercises()):
         alone = Exercises(library=[], programs=[], practice=[], problems=[exercise])
