@@ -28,7 +28,7 @@ def environment() -> Environment:
         harness=LineEditHarness(
             file=FILE,
             test_argv=("python3", "-I", "-S", "/tools/visible.py"),
-            answer=AnswerToChange.TESTED,
+            answer=AnswerToChange.TRIED,
         ),
         verifier=ObservationVerifier(HiddenCalls(tasks)),
         tools={"visible.py": (FOLDER / "visible.py").read_bytes()},

@@ -71,8 +71,15 @@ def same(got, want):
     return got == want
 
 
-def cut(value, width):
-    text = value if type(value) is str else repr(value)
+def shown(value):
+    """The text of a value, also where Python refuses to write it: a whole number of thousands of digits."""
+    try:
+        return repr(value)
+    except ValueError:
+        return "a huge number"
+
+
+def cut(text, width):
     return text if len(text) <= width else text[: width - 2] + ".."
 
 
@@ -117,13 +124,13 @@ def run(function, example):
     want_raised = example["raised"] and example["raised"].rpartition(".")[2]
     want = decode(example["value"])
     if raised != want_raised or (raised is None and not same(value, want)):
-        seen = f"raised {raised}{where}" if raised else f"= {cut(repr(value), VALUE_WIDTH)}"
+        seen = f"raised {raised}{where}" if raised else f"= {cut(shown(value), VALUE_WIDTH)}"
         return f"{seen} want {want_raised or cut(repr(want), VALUE_WIDTH)}"
     if out.text != example["printed"]:
-        return f"printed {cut(repr(out.text), VALUE_WIDTH)} want {cut(repr(example['printed']), VALUE_WIDTH)}"
+        return f"printed {cut(shown(out.text), VALUE_WIDTH)} want {cut(repr(example['printed']), VALUE_WIDTH)}"
     for got, right in zip(arguments, after):  # noqa: B905  (equally long)
         if not same(got, right):
-            return f"left {cut(repr(got), VALUE_WIDTH)} want {cut(repr(right), VALUE_WIDTH)}"
+            return f"left {cut(shown(got), VALUE_WIDTH)} want {cut(repr(right), VALUE_WIDTH)}"
     return None
 
 

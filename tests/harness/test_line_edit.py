@@ -194,6 +194,25 @@ def test_a_change_may_be_answered_by_the_tests():
     assert (right.text, right.exit_code) == ("ok 1 of 1", 0)
 
 
+def test_a_change_that_is_tried_stays_only_if_the_tests_pass():
+    environment = calc_environment()
+    harness = LineEditHarness(file="calc.py", test_argv=environment.harness.test_argv, answer=AnswerToChange.TRIED)
+    task = environment.tasks.get("calc/train/0")
+
+    async def run():
+        sandbox = await MemoryBackend(commands=calc_commands).create(SandboxSpec(files=task.base))
+        conversation = harness.start(task, sandbox)
+        replies = [
+            await conversation.act(call) for call in ("undo", "line 2", "sub| - => * ", "undo", "sub| - => + ", "undo")
+        ]
+        return [reply.text for reply in replies], await sandbox.read_file("calc.py")
+
+    texts, source = asyncio.run(run())
+    before = "return a - b"
+    assert texts == ["error: nothing to undo", before, "ok 0 of 1", before, "ok 1 of 1", before]
+    assert source == BUGGY
+
+
 def test_lines_and_files_that_are_not_there():
     replies, files = converse("set 9 | x", "show nowhere.py", "list")
     assert replies[0].text == "error: no line 9, the file has 2"

@@ -38,7 +38,9 @@ FIRST = Stage(
     shares=Shares(library=0, programs=1, practice=0, problems=0),
 )
 SECOND = replace(
-    FIRST, budget=Budget(tokens=20_000, decay=0.5), shares=Shares(library=1, programs=1, practice=1, problems=1)
+    FIRST,
+    budget=Budget(tokens=20_000, falls=(10_000, 20_000)),
+    shares=Shares(library=1, programs=1, practice=1, problems=1),
 )
 TINY = CorpusConfig(
     library=6,
@@ -120,7 +122,7 @@ def test_training_ends_with_its_tokens_and_leaves_long_rows_out() -> None:
 
 def test_the_learning_rates_stay_and_then_fall() -> None:
     assert [Budget(tokens=100).rate(used) for used in (0, 99)] == [1.0, 1.0]
-    falling = Budget(tokens=100, decay=0.5)
+    falling = Budget(tokens=100, falls=(50, 100))
     assert [falling.rate(used) for used in (0, 50, 75, 100)] == pytest.approx([1.0, 1.0, 0.52, 0.02])
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 
 import fix_python
+import pytest
 from fix_python.tasks import FILE, LIMITS
 from fix_python.warmup.corpus import Budget, CorpusConfig, Exercises, Shares, Stage, demonstrations
 from fix_python.warmup.exercises import (
@@ -26,7 +27,7 @@ from fix_python.warmup.library import practice_functions
 from fix_python.warmup.teacher import Demonstration, Habits, Role, demonstrate, prompt_of
 from fix_python.warmup.trial import visible_report
 
-from sanderling.harness.line_edit import NO_SUCH_TEXT, LineEditHarness
+from sanderling.harness.line_edit import NO_SUCH_TEXT, AnswerToChange, LineEditHarness
 from sanderling.sandbox.protocol import Command, ExecResult, SandboxSpec
 from sanderling.testing.sandboxes import MemoryBackend, result
 from sanderling.types import StopReason, Task
@@ -54,11 +55,13 @@ def exercises() -> list[Exercise]:
     return [exercise for exercise in drawn if exercise.calls is not None]
 
 
-def replayed(demonstration: Demonstration, exercise: Exercise) -> tuple[str, list[str], StopReason | None]:
+def replayed(
+    demonstration: Demonstration, exercise: Exercise, answer: AnswerToChange
+) -> tuple[str, list[str], StopReason | None]:
     """Act as the demonstration does in the environment's own harness; return its prompt, its answers and the end."""
     head, *numbered = demonstration[0].text.splitlines()
     source = "".join(f"{line.partition(' ')[2]}\n" for line in numbered)
-    harness = fix_python.environment().harness
+    harness = LineEditHarness(file=FILE, test_argv=fix_python.environment().harness.test_argv, answer=answer)
     task = Task(id="t", prompt=head, base={FILE: source.encode()})
 
     def tests(command: Command, files: dict[str, bytes]) -> ExecResult:
@@ -78,19 +81,28 @@ def replayed(demonstration: Demonstration, exercise: Exercise) -> tuple[str, lis
     return (harness.prompt(task), *asyncio.run(act()))
 
 
-def test_the_environment_answers_what_the_demonstrations_show() -> None:
+@pytest.mark.parametrize("answer", [AnswerToChange.TESTED, AnswerToChange.TRIED])
+def test_the_environment_answers_what_the_demonstrations_show(answer: AnswerToChange) -> None:
     config = CorpusConfig()
+    tried = answer is AnswerToChange.TRIED
+    stage = replace(STAGE, most_bugs=1 if tried else 4, teachers=(replace(RESTLESS, answer=answer),))
     seen: set[str] = set()
     for number, exercise in enumerate(exercises()):
         alone = Exercises(library=[], programs=[], practice=[], problems=[exercise])
-        for demonstration in islice(demonstrations(config, STAGE, alone, Random(number)), 4):
-            prompt, answers, stop = replayed(demonstration, exercise)
+        for demonstration in islice(demonstrations(config, stage, alone, Random(number)), 4):
+            prompt, answers, stop = replayed(demonstration, exercise, answer)
             assert prompt == demonstration[0].text
             assert answers[:-1] == [piece.text for piece in demonstration[2::2]]
             assert stop is StopReason.SUBMITTED
             seen |= {piece.text.split("|")[0].split(" ")[0] for piece in demonstration[1::2]}
             seen |= {NO_SUCH_TEXT} & {answer.partition("\n")[0] for answer in answers}
-    assert seen == {"line", "sub", "test", "undo", "show", "submit", NO_SUCH_TEXT}
+    assert seen == {"line", "sub", "test", "show", "submit", NO_SUCH_TEXT} | (set() if tried else {"undo"})
+
+
+def test_the_last_stage_is_the_environment_s_own() -> None:
+    last = CorpusConfig().stages[-1]
+    assert {teacher.answer for teacher in last.teachers} == {fix_python.environment().harness.answer}
+    assert last.most_bugs == 1  # several would never pass, and each change would be taken back
 
 
 def test_the_report_is_that_of_the_agent_s_own_test_program(tmp_path: Path) -> None:

@@ -16,7 +16,17 @@ from fix_python.warmup.exercises import (
     training_problems,
 )
 from fix_python.warmup.library import practice_functions
-from fix_python.warmup.teacher import HASTY, PLAIN, STEADY, STUBBORN, Demonstration, Habits, demonstrate, repair_many
+from fix_python.warmup.teacher import (
+    HASTY,
+    PLAIN,
+    STEADY,
+    STUBBORN,
+    TRYING,
+    Demonstration,
+    Habits,
+    demonstrate,
+    repair_many,
+)
 
 log = logging.getLogger(__name__)
 
@@ -26,11 +36,14 @@ class Budget:
     """How long is trained, and how the learning rates end."""
 
     tokens: int
-    decay: float = 0.0  # share of the tokens at the end over which the rates fall linearly, to a fiftieth
+    falls: tuple[int, int] | None = None  # the tokens between which the learning rates fall linearly, to a fiftieth
 
     def rate(self, used: int) -> float:
         """Return the factor of the learning rates after so many tokens."""
-        return min(1.0, (1 - used / self.tokens) / self.decay + 0.02) if self.decay else 1.0
+        if self.falls is None:
+            return 1.0
+        start, end = self.falls
+        return min(1.0, (end - used) / (end - start) + 0.02)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,11 +76,19 @@ MANY_BUGS = Stage(
     shares=Shares(library=0.1, programs=0.2, practice=0.5, problems=0.2),
 )
 EPISODES = Stage(
-    budget=Budget(tokens=9_000_000, decay=0.4),
+    budget=Budget(tokens=6_684_553, falls=(5_400_000, 9_000_000)),
     episodes=0.6,
     most_bugs=5,
     shares=Shares(library=0.0, programs=0.1, practice=0.6, problems=0.3),
     teachers=(HASTY, STEADY, STUBBORN),
+    mistakes=0.2,
+)
+THE_ENVIRONMENT = Stage(
+    budget=Budget(tokens=2_400_000, falls=(0, 2_400_000)),
+    episodes=0.8,
+    most_bugs=1,
+    shares=Shares(library=0.0, programs=0.1, practice=0.5, problems=0.4),
+    teachers=TRYING,
     mistakes=0.2,
 )
 
@@ -82,7 +103,7 @@ class CorpusConfig:
     practice_variants: int = 3  # of each of them, with different calls
     problems: int = 1000  # training problems, at most
     problem_variants: int = 8  # of each of them, with different calls
-    stages: tuple[Stage, ...] = (MANY_BUGS, EPISODES)
+    stages: tuple[Stage, ...] = (MANY_BUGS, EPISODES, THE_ENVIRONMENT)
     other_names: float = 0.75  # share of demonstrations in which the function's names are changed
 
 

@@ -8,14 +8,14 @@ right about a repair is learnt from the repairs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from random import Random
 
 from fix_python.warmup.edits import change_call, missing_call
 from fix_python.warmup.exercises import Exercise
 from fix_python.warmup.trial import visible_report
-from sanderling.harness.line_edit import NO_SUCH_TEXT, number_lines
+from sanderling.harness.line_edit import NO_SUCH_TEXT, AnswerToChange, number_lines
 from sanderling.tasks.mutation import Mutant
 
 TESTED = 0.5  # share of the repairs on running code that begin with the visible tests
@@ -58,12 +58,14 @@ class Habits:
     misses: float = 0.1  # tries to replace what is not in the line, before an edit
     looks_again: float = 0.1  # names the line that is current already
     most_edits: int = 14
+    answer: AnswerToChange = AnswerToChange.TESTED  # of the environment that the teacher works in
 
 
 HASTY = Habits(repairs=0.4, passes_on=0.1, misses=0.0, gives_up=0.6)
 STEADY = Habits()
 PLAIN = Habits(passes_on=0.0, shows=0.02, most_edits=12)
 STUBBORN = Habits(repairs=0.1, passes_on=0.4, misses=0.3, gives_up=0.03)
+TRYING = tuple(replace(habits, answer=AnswerToChange.TRIED, shows=0.002) for habits in (HASTY, STEADY, STUBBORN))
 
 
 def prompt_of(name: str, source: str) -> str:
@@ -151,7 +153,9 @@ class _Episode:
                 self._look_at(self._rng.choice(self._exercise.bugs).line, Role.MISTAKE)
             if self._edit(*self._choose_edit()) or self._chance(self._habits.gives_up):
                 break
-            if attempt + 1 < self._habits.most_edits and self._chance(self._habits.undoes):
+            if self._habits.answer is AnswerToChange.TRIED:
+                self._workspace.undo()
+            elif attempt + 1 < self._habits.most_edits and self._chance(self._habits.undoes):
                 self._workspace.undo()
                 self._say(Role.ACTION, "undo", self._workspace.line(self._current))
         return (*self._pieces, Piece(role=Role.ACTION, text="submit"))

@@ -128,6 +128,7 @@ class AnswerToChange(Enum):
 
     ACKNOWLEDGED = "acknowledged"  # "ok"
     TESTED = "tested"  # the first line that the visible tests print now
+    TRIED = "tried"  # the same; and the change is taken back at once unless they pass
 
 
 class LineEditHarness:
@@ -255,11 +256,14 @@ class LineEditConversation:
         if self._harness.answer is AnswerToChange.ACKNOWLEDGED:
             return Reply(text="ok")
         tested = await self._run_tests()
+        if self._harness.answer is AnswerToChange.TRIED and tested.exit_code != 0:
+            await self._sandbox.write_file(self._current, self._edits.pop().before)
         return replace(tested, text=tested.text.partition("\n")[0])
 
     async def _undo(self, call: Call) -> Reply:
         if not self._edits:
-            return Reply(text="error: nothing to undo")
+            tried = self._harness.answer is AnswerToChange.TRIED and self._number is not None
+            return await self._current_line() if tried else Reply(text="error: nothing to undo")
         edit = self._edits.pop()
         await self._sandbox.write_file(edit.file, edit.before)
         self._current, self._number = edit.file, edit.line
