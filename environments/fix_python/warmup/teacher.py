@@ -153,9 +153,8 @@ class _Episode:
                 self._look_at(self._rng.choice(self._exercise.bugs).line, Role.MISTAKE)
             if self._edit(*self._choose_edit()) or self._chance(self._habits.gives_up):
                 break
-            if self._habits.answer is AnswerToChange.TRIED:
-                self._workspace.undo()
-            elif attempt + 1 < self._habits.most_edits and self._chance(self._habits.undoes):
+            taken_back = self._habits.answer is AnswerToChange.TRIED
+            if attempt + 1 < self._habits.most_edits and not taken_back and self._chance(self._habits.undoes):
                 self._workspace.undo()
                 self._say(Role.ACTION, "undo", self._workspace.line(self._current))
         return (*self._pieces, Piece(role=Role.ACTION, text="submit"))
@@ -198,6 +197,8 @@ class _Episode:
         self._workspace.set(line, text)
         report, passed = visible_report(self._workspace.source, self._calls)
         self._say(role, call, first_line(report))
+        if self._habits.answer is AnswerToChange.TRIED and not passed:
+            self._workspace.undo()
         if self._chance(self._habits.shows):
             self._say(Role.ACTION, "show", number_lines(self._workspace.source))
         return passed
