@@ -52,6 +52,11 @@ def train(out: Path, name: str, *arguments: str) -> dict:
     return result | {label: {key: event[key] for key in keys} for label, event in evaluations.items()}
 
 
+def greedily(out: Path, name: str, policy: str, tasks: int) -> dict:
+    arguments = ["eval", policy, "--env", "fix_python", "--split", "held-out", "--n", str(tasks), "--greedy"]
+    return once(out / f"{name}-greedy.json", *arguments, "--seed", "0")
+
+
 def several_samples(out: Path, name: str, policy: str, tasks: int) -> dict:
     arguments = ["eval", policy, "--env", "fix_python", "--split", "held-out", "--n", str(tasks), "--samples", "8"]
     return once(out / f"{name}-pass8.json", *arguments, "--seed", "0")
@@ -96,13 +101,13 @@ def write_page(results: dict, out: Path) -> str:
     for name, run in seeds.items():
         lines.append(
             f"| seed {name} (n = {run['before']['n']}) | {cell(run['before'])} | **{cell(run['after'])}** | "
-            f"{cell(run['before-greedy'])} | {cell(run['after-greedy'])} | {run['wall_s']:.0f} s |"
+            f"{cell(results['greedy']['before'])} | {cell(results['greedy'][f'seed {name}'])} | {run['wall_s']:.0f} s |"
         )
     control = results["control"]
     if control:
         lines.append(
-            f"| shuffled rewards | {cell(control['before'])} | {cell(control['after'])} | {cell(control['before-greedy'])} | "
-            f"{cell(control['after-greedy'])} | {control['wall_s']:.0f} s |"
+            f"| shuffled rewards | {cell(control['before'])} | {cell(control['after'])} | "
+            f"{cell(results['greedy']['before'])} | {cell(results['greedy'][CONTROL])} | {control['wall_s']:.0f} s |"
         )
     lines += [
         "",
@@ -179,16 +184,24 @@ def main() -> None:
     seeds = {str(seed): train(out, f"seed-{seed}", "--seed", str(seed)) for seed in arguments.seeds}
     control = None if arguments.no_control else train(out, CONTROL, "--seed", "0", "--control=shuffled_rewards")
     runs = [out / f"seed-{seed}" for seed in arguments.seeds]
+    last = {run.name: str(max((run / "checkpoints").glob("[0-9]*"))) for run in runs}
+    tasks = next(iter(seeds.values()))["before"]["n"]
+    greedy = {"before": greedily(out, "before", "fix-python-tiny", tasks)}
+    greedy |= {f"seed {s}": greedily(out, f"seed-{s}", last[f"seed-{s}"], tasks) for s in arguments.seeds}
+    if control:
+        newest = str(max((out / CONTROL / "checkpoints").glob("[0-9]*")))
+        greedy[CONTROL] = greedily(out, CONTROL, newest, tasks)
     pass8 = {"before": several_samples(out, "before", "fix-python-tiny", arguments.pass_tasks)}
-    for seed, run in zip(arguments.seeds, runs, strict=True):
-        checkpoint = max((run / "checkpoints").glob("[0-9]*"))
-        pass8[f"after, seed {seed}"] = several_samples(out, f"seed-{seed}", str(checkpoint), arguments.pass_tasks)
+    for seed in arguments.seeds:
+        name = f"seed-{seed}"
+        pass8[f"after, seed {seed}"] = several_samples(out, name, last[name], arguments.pass_tasks)
     before, after = families(runs, "before"), families(runs, "after")
     results = {
         "machine": machine(),
         "seeds": seeds,
         "control": control,
         "pass_tasks": arguments.pass_tasks,
+        "greedy": greedy,
         "pass8": pass8,
         "families": {family: (before.get(family, (0, 0)), after[family]) for family in after},
         "timing": timing(runs),

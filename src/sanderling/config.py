@@ -58,9 +58,9 @@ class EvaluationConfig(_Section):
     """How the policy is measured before, while and after it learns."""
 
     split: str = Field("held-out", description="split of the environment; its tasks are never trained on")
-    tasks: int = Field(320, ge=1, description="tasks, drawn once per run from the split")
+    tasks: int = Field(300, ge=1, description="tasks, drawn once per run from the split")
     samples: int = Field(1, ge=1, description="episodes per task at temperature 1")
-    greedy: bool = Field(True, description="also measure greedy decoding, one episode per task")
+    greedy: bool = Field(False, description="also measure greedy decoding, one episode per task")
     every: int = Field(0, ge=0, description="steps between evaluations while training; 0: only before and after")
     concurrency: int = Field(128, ge=1, description="episodes at once")
     seed: int = Field(0, description="of the choice of tasks and of the sampled actions")
@@ -83,7 +83,7 @@ class Config(_Section):
     )
     split: str = Field("train", description="split of the environment that is trained on")
     policy: str = Field("fix-python-tiny", description="a shipped policy, a Hugging Face model folder, or a hub id")
-    steps: int = Field(60, ge=1, description="optimiser steps")
+    steps: int = Field(40, ge=1, description="optimiser steps")
     seed: int = Field(0, ge=0, description="of task order, actions and gradings")
     control: Literal["none", "shuffled_rewards"] = Field(
         "none",

@@ -17,8 +17,8 @@ class OptimizerConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    learning_rate: float = Field(default=4e-4, gt=0.0)
-    """Fits models of 1-2 million parameters. About 1e-5 at 100 million, 1e-6 above a billion."""
+    learning_rate: float = Field(default=8e-4, gt=0.0)
+    """Fits models of about a million parameters. About 1e-5 at 100 million, 1e-6 above a billion."""
     warmup_updates: int = Field(default=0, ge=0)
     """Updates over which the rate rises linearly from learning_rate / warmup_updates."""
     beta1: float = Field(default=0.9, ge=0.0, lt=1.0)
