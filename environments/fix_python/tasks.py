@@ -26,7 +26,7 @@ LIMITS = Limits(
     memory_mb=256,
     processes=16,
     max_turns=40,
-    max_context_tokens=1024,
+    max_context_tokens=768,
     max_action_tokens=32,
 )
 

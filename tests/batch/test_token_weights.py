@@ -23,7 +23,11 @@ def group_of(lengths, rewards, gradients=None, id="g"):
 
 
 def weights_of(groups, **settings):
-    return list(token_weights(groups, assign_credit(groups, Grpo()), BatchConfig(**settings)).values())
+    return list(
+        token_weights(
+            groups, assign_credit(groups, Grpo()), BatchConfig(**{"aggregation": "token-mean", **settings})
+        ).values()
+    )
 
 
 @pytest.mark.parametrize(
@@ -70,7 +74,7 @@ def test_the_cut_does_not_matter_for_lengths_one_and_three():
     """Advantages +1 and -1 on 1 and 3 tokens: the token-mean of the negated advantage is +0.5, a mean of means 0."""
     group = group_of([1, 3], [1.0, 0.0])
     credit = {"g/0.0": np.array([1.0]), "g/1.0": np.array([-1.0])}
-    weights = token_weights([group], credit, BatchConfig())
+    weights = token_weights([group], credit, BatchConfig(aggregation="token-mean"))
     assert -(1.0 * weights["g/0.0"] * 1 - 1.0 * weights["g/1.0"] * 3) == pytest.approx(0.5)
 
 

@@ -26,7 +26,9 @@ def rows_of(group, credit=None, config=None):
 
 def test_a_row_mirrors_its_trajectory():
     group = read_group(FIXTURE)
-    row = rows_of(group)[1]  # prompt of 3, then actions of 1, 2, 3 tokens with observations of 2, 1, 0
+    row = rows_of(group, config=BatchConfig(aggregation="token-mean"))[
+        1
+    ]  # prompt of 3, then actions of 1, 2, 3 tokens with observations of 2, 1, 0
     assert row.trajectory_id == "G/1.0"
     assert row.token_ids.tolist() == group.members[1].trajectory.token_ids().tolist()
     assert row.loss_mask.tolist() == [bool(int(x)) for x in "000100110111"]

@@ -57,6 +57,9 @@ def columns(rows, ratios):
     return torch.tensor(out, dtype=torch.float64)
 
 
+TOKEN_MEAN = BatchConfig(aggregation="token-mean")
+
+
 def token_batch(rows, *, on_policy=False):
     rho, w = columns(rows, NEW_OVER_OLD), columns(rows, OLD_OVER_ROLLOUT)
     flat = {
@@ -69,7 +72,7 @@ def token_batch(rows, *, on_policy=False):
 
 
 def loss_of(group, config=PPO, *, on_policy=False, **batch_settings):
-    rows = training_rows([group], Grpo()(group), BatchConfig(**batch_settings))
+    rows = training_rows([group], Grpo()(group), BatchConfig(**{"aggregation": "token-mean", **batch_settings}))
     new, batch = token_batch(rows, on_policy=on_policy)
     return float(policy_loss(new, None, batch, config)[0].detach())
 
@@ -97,7 +100,7 @@ def test_per_token_losses_and_gradients():
 
 def test_dual_clip_bounds_only_negative_advantages():
     group = fixture()
-    new, batch = token_batch(training_rows([group], Grpo()(group)))
+    new, batch = token_batch(training_rows([group], Grpo()(group), TOKEN_MEAN))
     losses = ppo_token_losses(new, batch.old_logprobs, batch.advantages, DUAL)
     t1, t2, _, _ = by_member(losses.detach(), group)
     assert t1 == pytest.approx([-1.5, -1.65, -1.92, -1.05])
@@ -143,7 +146,7 @@ def test_aggregation_with_a_masked_member(mode, members, trained):
 def test_branches_of_an_episode_weigh_as_the_episode(mode, expected):
     """T2 cut into 4 + 2 tokens; a mean over five rows would give 0.250667."""
     group = fixture(folded=True)
-    assert len(training_rows([group], Grpo()(group))) == 5
+    assert len(training_rows([group], Grpo()(group), TOKEN_MEAN)) == 5
     assert loss_of(group, **mode) == pytest.approx(expected, abs=1e-6)
 
 
@@ -179,7 +182,7 @@ def test_corrections_for_the_sampler(settings, expected):
 def test_correction_weights_carry_no_gradient():
     config = LossConfig(old_logprobs="recompute", correction="truncate")
     group = fixture()
-    new, batch = token_batch(training_rows([group], Grpo()(group)))
+    new, batch = token_batch(training_rows([group], Grpo()(group), TOKEN_MEAN))
     old = batch.old_logprobs.clone().requires_grad_()
     loss, _ = policy_loss(new, None, replace(batch, old_logprobs=old.detach()), config)
     assert torch.autograd.grad(loss, new)[0].abs().sum() > 0 and old.grad is None
@@ -194,7 +197,7 @@ def test_kl_k3():
 
 def test_sums_for_the_metrics():
     group = fixture()
-    new, batch = token_batch(training_rows([group], Grpo()(group)))
+    new, batch = token_batch(training_rows([group], Grpo()(group), TOKEN_MEAN))
     loss, sums = policy_loss(new, torch.full((21,), 0.5), batch, PPO)
     ratios = [a * b for name in NEW_OVER_OLD for a, b in zip(NEW_OVER_OLD[name], OLD_OVER_ROLLOUT[name], strict=True)]
     assert sums.tokens == 21 and sums.loss == pytest.approx(float(loss.detach()))
@@ -207,7 +210,7 @@ def test_sums_for_the_metrics():
 
 def test_entropy_bonus():
     group = fixture()
-    new, batch = token_batch(training_rows([group], Grpo()(group)))
+    new, batch = token_batch(training_rows([group], Grpo()(group), TOKEN_MEAN))
     entropy = torch.linspace(0.1, 1.0, 21, dtype=torch.float64)
     plain = policy_loss(new, entropy, batch, PPO)[0]
     bonus = policy_loss(new, entropy, batch, LossConfig(entropy_coefficient=0.01))[0]

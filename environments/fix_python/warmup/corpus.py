@@ -85,11 +85,11 @@ EPISODES = Stage(
 )
 THE_ENVIRONMENT = Stage(
     budget=Budget(tokens=2_400_000, falls=(0, 2_400_000)),
-    episodes=0.8,
+    episodes=0.6,
     most_bugs=1,
     shares=Shares(library=0.0, programs=0.1, practice=0.5, problems=0.4),
     teachers=TRYING,
-    mistakes=0.2,
+    mistakes=0.03,
 )
 
 

@@ -14,10 +14,11 @@ class BatchConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    aggregation: Aggregation = "token-mean"
+    aggregation: Aggregation = "sequence-mean"
     """Weight of one trained token, over the whole batch of N trained tokens and B rollouts. "token-mean": 1/N (DAPO);
     "sequence-mean": 1/(B x tokens of its rollout) (GRPO paper); "sequence-sum": 1/B; "constant": 1/(B x
-    constant_tokens) (Dr. GRPO)."""
+    constant_tokens) (Dr. GRPO). With token-mean a long failure weighs more than a short one, which over many turns teaches to
+    give up early; that's why it isn't the default here."""
     constant_tokens: int | None = Field(default=None, ge=1)
     """Tokens by which "constant" divides: the most action tokens that a rollout can have. Needed by "constant" only."""
     count: Literal["members", "trained"] = "members"
