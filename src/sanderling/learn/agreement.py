@@ -46,8 +46,9 @@ def measure_gap(learner: Learner, rows: Sequence[TrainingRow], tolerance: float)
         tokens += len(gaps)
     if worst > WORST * tolerance or total / tokens > tolerance:
         raise InvariantViolation(
-            f"trajectory {where}: sampler and trainer disagree by up to {worst:.2e} nats, on average {total / tokens:.2e}, under "
-            f"the same weights; at most {WORST * tolerance:.0e} and {tolerance:.0e} were expected; look for a stale KV cache, another dtype, or weights that were not pushed"
+            f"trajectory {where}: under the same weights sampler and trainer disagree by up to {worst:.2e} nats, on average "
+            f"{total / tokens:.2e}; at most {WORST * tolerance:.0e} and {tolerance:.0e} were expected; look for a stale KV "
+            "cache, another dtype, or weights that were not pushed"
         )
     return Gap(max=worst, mean=total / tokens, tokens=tokens, trajectory_id=where)
 
