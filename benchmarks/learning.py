@@ -211,9 +211,7 @@ def main() -> None:
     for run in [*seeds.values(), *([control] if control else [])]:
         run["run"] = Path(run["run"]).name
     for record in [*greedy.values(), *pass8.values()]:
-        record["policy"] = (
-            str(Path(record["policy"]).relative_to(out)) if out in Path(record["policy"]).parents else record["policy"]
-        )
+        record["policy"] = record["policy"].removeprefix(f"{out}/")  # no path of this machine
     (folder / "learning.json").write_text(json.dumps(results, indent=1) + "\n")
     (folder / "learning.md").write_text(write_page(results, out))
     draw(
