@@ -92,8 +92,8 @@ def write_page(results: dict, out: Path) -> str:
     lines = [
         "# Does the default run learn?",
         "",
-        f"`python benchmarks/learning.py --seeds {' '.join(seeds)} --pass-tasks {results['pass_tasks']}`, {results['machine']}.",
-        "Held-out tasks are about functions never trained on;",
+        f"`python benchmarks/learning.py --seeds {' '.join(seeds)} --pass-tasks {results['pass_tasks']}`,",
+        f"{results['machine']}. Held-out tasks are about functions never trained on;",
         "solved means that all hidden calls agreed with the right function. Brackets are 95 % Wilson intervals.",
         "",
         "| run | sampled at temperature 1, before | after | greedy before | greedy after | wall clock |",
