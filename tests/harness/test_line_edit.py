@@ -208,8 +208,8 @@ def test_a_change_that_is_tried_stays_only_if_the_tests_pass():
         return [reply.text for reply in replies], await sandbox.read_file("calc.py")
 
     texts, source = asyncio.run(run())
-    before = "return a - b"
-    assert texts == ["error: nothing to undo", before, "ok 0 of 1", before, "ok 1 of 1", before]
+    nothing, before = "error: nothing to undo", "return a - b"
+    assert texts == [nothing, before, "ok 0 of 1", nothing, "ok 1 of 1", before]
     assert source == BUGGY
 
 

@@ -124,6 +124,8 @@ def test_its_first_actions_are_calls(split: str) -> None:
         asyncio.run(first_actions(tasks.get(task_id), 4))
         for task_id in list(tasks.ids(split))[:: len(tasks.ids(split)) // 8]
     ]
+    firsts = [played[0] for played in episodes]
+    assert not any(reply.bad_calls or reply.text.startswith("error: ") for _, reply in firsts), firsts
     replies = [reply for played in episodes for _, reply in played]
     refused = [r.text for r in replies if r.bad_calls or r.text.startswith(("error: no line", "error: no current"))]
     assert len(refused) <= 0.1 * len(replies), refused

@@ -34,6 +34,7 @@ from sanderling.types import StopReason, Task
 
 MAX_CALL_BYTES = 4096
 MAX_CALLS = 16
+SUB = "sub|"
 NO_SUCH_TEXT = "error: no such text here"  # followed by the line, so that the next try has it just before it
 
 
@@ -60,10 +61,10 @@ def parse_call(text: str) -> Call | CallError:
     size = len(text.encode("utf-8", "replace"))
     if size > MAX_CALL_BYTES:
         return CallError(kind=BadCall.OVERSIZED, message=f"call of {size} bytes, at most {MAX_CALL_BYTES}")
-    name, _, exact = text.lstrip().partition(" ")
-    if text.lstrip().startswith("sub|"):
-        return _parse_sub(text.lstrip()[4:])
-    name, rest = name.strip(), exact.strip()
+    if text.lstrip().startswith(SUB):  # the one call in which spaces count
+        return _parse_sub(text.lstrip().removeprefix(SUB))
+    name, _, rest = text.strip().partition(" ")
+    rest = rest.strip()
     if name in ("list", "test", "undo", "submit"):
         if rest:
             return CallError(kind=BadCall.MALFORMED, message=f"{name} takes nothing")
@@ -216,7 +217,8 @@ class LineEditConversation:
     async def _show(self, call: Call) -> Reply:
         name = call.text or self._current
         source = (await self._sandbox.read_file(name)).decode("utf-8", "replace")
-        self._current, self._number = name, None if name != self._current else self._number
+        if name != self._current:
+            self._current, self._number = name, None
         return Reply(text=number_lines(source))
 
     async def _set(self, call: Call) -> Reply:
@@ -262,8 +264,7 @@ class LineEditConversation:
 
     async def _undo(self, call: Call) -> Reply:
         if not self._edits:
-            tried = self._harness.answer is AnswerToChange.TRIED and self._number is not None
-            return await self._current_line() if tried else Reply(text="error: nothing to undo")
+            return Reply(text="error: nothing to undo")
         edit = self._edits.pop()
         await self._sandbox.write_file(edit.file, edit.before)
         self._current, self._number = edit.file, edit.line
