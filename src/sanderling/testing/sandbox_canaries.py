@@ -179,14 +179,14 @@ class PlantedProcess:
         heard = b""
         with contextlib.suppress(BrokenPipeError):
             os.write(self.stdin_fd, b"\n")
-        while not heard.endswith(b"asked\n"):
+        while b"asked\n" not in heard:
             if not select.select([self.stdout_fd], [], [], ANSWER_S)[0]:
                 return f"{heard.decode()}one that stops it"
             answer = os.read(self.stdout_fd, 4096)
             if not answer:
                 return f"{heard.decode()}one that ends it"
             heard += answer
-        return heard.decode().removesuffix("asked\n")
+        return heard.decode().replace("asked\n", "")
 
 
 @contextmanager
