@@ -1,12 +1,16 @@
-"""Attacks through channels that aren't files: sockets, shared memory, keyrings."""
+"""Attacks through channels that aren't files: sockets, shared memory, keyrings, the terminal."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import secrets
+import termios
+import tty
 
 from sanderling.sandbox.protocol import SandboxBackend
+from sanderling.testing.sandbox_attacks_privilege import refuse_permissions
 from sanderling.testing.sandbox_attacks_reach import refuse_token
 from sanderling.testing.sandbox_canaries import (
     planted_abstract_socket,
@@ -124,10 +128,51 @@ async def kernel_keyring(backend: SandboxBackend) -> None:
         libc.syscall(keyctl, 3, key)  # KEYCTL_REVOKE
 
 
+def _inside_terminal() -> JsonValue:
+    import fcntl
+    import glob
+    import os
+
+    descriptors = [0, 1, 2]
+    for path in ("/dev/tty", "/dev/console", "/dev/tty0", *glob.glob("/dev/pts/[0-9]*")):
+        try:
+            descriptors.append(os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK))
+        except OSError:
+            continue
+    injected = []
+    for fd in descriptors:
+        try:
+            fcntl.ioctl(fd, 0x5412, b"#")  # TIOCSTI
+            injected.append(f"descriptor {fd}")
+        except OSError:
+            continue
+    return injected
+
+
+async def terminal_injection(backend: SandboxBackend) -> None:
+    """No character can be pushed into the terminal of the runner (TIOCSTI)."""
+    terminal = None
+    with contextlib.suppress(OSError):
+        terminal = os.open("/dev/tty", os.O_RDWR | os.O_NONBLOCK)
+    try:
+        if terminal is not None:
+            tty.setcbreak(terminal, termios.TCSANOW)  # so that a single character can be read at once
+        async with sandbox_of(backend) as sandbox:
+            refuse_permissions(await run_inside(sandbox, _inside_terminal), "characters injected through")
+        if terminal is not None:
+            with contextlib.suppress(BlockingIOError):
+                if received := os.read(terminal, 100):
+                    raise Breach(f"the runner's terminal received {received!r}")
+    finally:
+        if terminal is not None:
+            os.close(terminal)
+
+
 ATTACKS = (
     attack(loopback_tcp),
     attack(unix_path_socket),
     attack(abstract_socket),
     attack(sysv_shared_memory),
     attack(kernel_keyring),
+    attack(terminal_injection, dangerous=True),
 )

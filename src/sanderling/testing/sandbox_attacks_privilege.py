@@ -1,4 +1,4 @@
-"""Attacks on the kernel's privileges: mounts, namespaces, devices, settings, limits, the terminal, shared files.
+"""Attacks on the kernel's privileges: mounts, namespaces, devices, settings, limits, shared files.
 
 Where no canary on the host can notice a success (a mount inside is invisible outside), the code inside reports what it was
 allowed to do, and any such permission counts as a breach. A report that fails to come is a failure too.
@@ -6,12 +6,8 @@ allowed to do, and any such permission counts as a breach. A report that fails t
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shutil
 import socket
-import termios
-import tty
 from pathlib import Path
 
 from sanderling.sandbox.protocol import SandboxBackend
@@ -254,46 +250,6 @@ async def raise_limits(backend: SandboxBackend) -> None:
         refuse_permissions(await run_inside(sandbox, _inside_raise_limits), "limits raised")
 
 
-def _inside_terminal() -> JsonValue:
-    import fcntl
-    import glob
-    import os
-
-    descriptors = [0, 1, 2]
-    for path in ("/dev/tty", "/dev/console", "/dev/tty0", *glob.glob("/dev/pts/[0-9]*")):
-        try:
-            descriptors.append(os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK))
-        except OSError:
-            continue
-    injected = []
-    for fd in descriptors:
-        try:
-            fcntl.ioctl(fd, 0x5412, b"#")  # TIOCSTI
-            injected.append(f"descriptor {fd}")
-        except OSError:
-            continue
-    return injected
-
-
-async def terminal_injection(backend: SandboxBackend) -> None:
-    """No character can be pushed into the terminal of the runner (TIOCSTI)."""
-    terminal = None
-    with contextlib.suppress(OSError):
-        terminal = os.open("/dev/tty", os.O_RDWR | os.O_NONBLOCK)
-    try:
-        if terminal is not None:
-            tty.setcbreak(terminal, termios.TCSANOW)  # so that a single character can be read at once
-        async with sandbox_of(backend) as sandbox:
-            refuse_permissions(await run_inside(sandbox, _inside_terminal), "characters injected through")
-        if terminal is not None:
-            with contextlib.suppress(BlockingIOError):
-                if received := os.read(terminal, 100):
-                    raise Breach(f"the runner's terminal received {received!r}")
-    finally:
-        if terminal is not None:
-            os.close(terminal)
-
-
 def _inside_hostname(name: str) -> JsonValue:
     import socket
 
@@ -394,7 +350,6 @@ ATTACKS = (
     attack(chroot_escape),
     attack(kernel_settings),
     attack(raise_limits),
-    attack(terminal_injection, dangerous=True),
     attack(hostname_change, dangerous=True),
     attack(interpreter_write),
     attack(tools_write),
