@@ -115,11 +115,12 @@ class SharingSandbox(CarelessSandbox):
         self.warm = 0
 
     async def exec(self, command: Command) -> ExecResult:
-        if command.start is not Start.WARM:
-            return await super().exec(command)
-        self.warm += 1
-        again = f"for _ in range({self.warm}): exec({self.spec.readonly['script.py'].decode()!r})"
-        return await super().exec(dataclasses.replace(command, argv=(*command.argv[:3], "-c", again)))
+        script = self.spec.readonly["script.py"].decode()
+        if command.start is Start.WARM:
+            self.warm += 1
+            script = f"for _ in range({self.warm}): exec({script!r})"
+        argv = (*command.argv[:3], "-c", script, *command.argv[4:])
+        return await super().exec(dataclasses.replace(command, argv=argv))
 
 
 class SuicidalBackend(CarelessBackend):

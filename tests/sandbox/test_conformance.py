@@ -148,17 +148,21 @@ class KeepingBackend(BubblewrapBackend):
         return await super().create(dataclasses.replace(spec, kept=kept))
 
 
-def test_an_interpreter_is_kept_without_loss() -> None:
-    report = run_conformance(KeepingBackend, ids=BESIDE_AN_INTERPRETER)
-    for result in report.results:
-        settle(result)
+@pytest.fixture(scope="module")
+def keeping_bubblewrap() -> Report:
+    return run_conformance(KeepingBackend, ids=BESIDE_AN_INTERPRETER)
+
+
+@pytest.mark.parametrize("check_id", BESIDE_AN_INTERPRETER)
+def test_an_interpreter_is_kept_without_loss(check_id, keeping_bubblewrap):
+    settle(keeping_bubblewrap[check_id])
 
 
 @pytest.mark.slow
 def test_an_interpreter_is_kept_without_any_loss() -> None:
-    report = run_conformance(KeepingBackend, ids=[check.id for check in CHECKS])
-    assert report.counts()[Outcome.PASSED] >= len(CHECKS) - 8
+    report = run_conformance(KeepingBackend)
     report.raise_for_failures()
+    assert report.counts()[Outcome.PASSED] >= len(CHECKS) - 8
 
 
 def test_no_attack_is_left_to_the_slow_part():
@@ -267,7 +271,7 @@ def test_broken_promises_are_caught():
 def test_an_interpreter_shared_by_commands_is_caught():
     report = run_conformance(SharingBackend, ids=["warm_leaves_nothing", "warm_like_fresh"])
     assert "end of the script: expected (0" in report["warm_leaves_nothing"].reason
-    assert "result of the script" in report["warm_like_fresh"].reason
+    assert "exception'" in report["warm_like_fresh"].reason  # its traceback; what they print is the same
 
 
 def test_a_declared_risk_is_open_even_where_nothing_happened():

@@ -153,7 +153,8 @@ class A:
 a = A()
 === memory
 data = []
-while True: data.append(bytearray(1 << 24))
+for _ in range(40): data.append(bytearray(1 << 24))
+print('no limit')
 === memory of many
 import os, time
 for _ in range(6):
