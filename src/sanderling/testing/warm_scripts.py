@@ -37,6 +37,20 @@ sys.exit()
 === exit out of range
 import sys
 sys.exit(1 << 40)
+=== exit far out of range
+import sys
+sys.exit(1 << 70)
+=== exit with a number of its own
+import sys
+class N(int):
+    def __and__(self, other): raise RuntimeError
+sys.exit(N(3))
+=== exit that lies
+class E(SystemExit):
+    code = property(lambda self: 1 / 0)
+raise E(3)
+=== exit true
+raise SystemExit(True)
 === exit -1
 import sys
 sys.exit(-1)
@@ -224,10 +238,21 @@ def generate():
 kept = generate()
 next(kept)
 === watched object
-import _weakref
+import _weakref, sys
 class A: pass
 a = A()
-watch = _weakref.ref(a, lambda _: print('seen to go'))
+sys.watch = _weakref.ref(a, eval("lambda _: print('seen to go')", {}))
+=== watched in a way of its own
+import _weakref, sys
+class A: pass
+class Watch(_weakref.ref): pass
+a = A()
+sys.watch = Watch(a, eval("lambda _: print('seen to go')", {}))
+=== watched through a proxy
+import _weakref, sys
+class A: pass
+a = A()
+sys.watch = _weakref.proxy(a, eval("lambda _: print('seen to go')", {}))
 === runs a program
 import subprocess
 print(subprocess.run(['sh', '-c', 'echo out; exit 3'], capture_output=True))

@@ -26,13 +26,14 @@ import posix
 import resource
 import sys
 import time
-from _weakref import ReferenceType
+from _weakref import CallableProxyType, ProxyType, ReferenceType
 
 PR_SET_DUMPABLE = 4
 PARTS = ("/work", "/tmp", "/home/agent", "/dev/shm")
 PACKET = 65_536
 LIMITS = 16  # RLIM_NLIMITS
 IGNORED_BY_PYTHON = (_signal.SIGPIPE, _signal.SIGXFSZ)
+PLAIN_CODES = (int, bool, type(None))
 OURS = ("_ctypes", "_socket", "resource")  # modules that a fresh interpreter hasn't loaded
 OPENED = {}  # the streams of a fork, by name
 STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
@@ -67,11 +68,13 @@ def execute(argv, env, problem):
     for name in IGNORED_BY_PYTHON:
         _signal.signal(name, _signal.SIG_DFL)
     name = argv[0]
-    places = [name] if "/" in name else [f"{place}/{name}" for place in env["PATH"].split(":")]
+    places = [name] if "/" in name else [f"{place or '.'}/{name}" for place in env["PATH"].split(":")]
     for place in places:
         try:
             posix.execve(place, argv, env)
         except OSError as error:
+            if error.errno == errno.ENOEXEC:  # it doesn't say what runs it: the shell then, as with execvp
+                posix.execve("/bin/sh", ["/bin/sh", place, *argv[1:]], env)
             if error.errno not in (errno.ENOENT, errno.ENOTDIR):
                 number = error.errno
     posix.write(problem, str(number).encode())
@@ -113,15 +116,17 @@ def end_plainly(code):
     """End this fork with an exit code at once if nothing is left to do; return if it takes an interpreter's own end.
 
     That end frees all memory, which costs more than many a script. It can be left out where no function, thread or object
-    of the script waits for it: what has a finalizer is found among the objects made since the fork.
+    of the script waits for it: what has a finalizer or is watched is found among the objects made since the fork.
     """
     try:
         changed = sys.stdout is not OPENED["stdout"] or sys.stderr is not OPENED["stderr"]
-        if changed or "threading" in sys.modules or atexit._ncallbacks():
+        if changed or "threading" in sys.modules or atexit._ncallbacks() or abs(code) >> 31:
             return
         for thing in gc.get_objects():
             kind = thing if isinstance(thing, type) else type(thing)
-            if hasattr(kind, "__del__") or (kind is ReferenceType and thing.__callback__ is not None):
+            if hasattr(kind, "__del__") or kind in (ProxyType, CallableProxyType):  # whose watcher can't be asked for
+                return
+            if isinstance(thing, ReferenceType) and thing.__callback__ is not None:
                 return
         sys.stdout.flush()
         sys.stderr.flush()
@@ -234,7 +239,8 @@ def begin(request, fds, code, problem):
         if script is None:
             execute(argv, env, problem)
         return code, become_interpreter(argv, cwd, script)
-    except BaseException:
+    except BaseException as error:
+        posix.write(2, f"sandbox: the command couldn't begin: {error!r}\n".encode())
         posix._exit(126)
 
 
@@ -265,13 +271,13 @@ if __name__ == "__main__":
         try:
             exec(*STARTED.pop())
         except SystemExit as ending:
-            if ending.code is None or isinstance(ending.code, int):
+            if type(ending) is SystemExit and type(ending.code) in PLAIN_CODES:
                 end_plainly(ending.code or 0)
-            gc.unfreeze()
             raise
         except BaseException:
             hide_this_file()
-            gc.unfreeze()
             raise
-        end_plainly(0)
-        gc.unfreeze()
+        else:
+            end_plainly(0)
+        finally:
+            gc.unfreeze()
