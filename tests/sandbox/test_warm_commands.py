@@ -72,20 +72,25 @@ def test_a_warm_command_does_what_a_fresh_one_does(backend, name: str) -> None:
     assert result.out_of_memory == (name == "memory of many" and backend.has_control_groups)
 
 
+REFUSED = (
+    {"cwd": "missing"},
+    {"cwd": "solution.py"},
+    {"argv": ("no-such-program",)},
+    {"argv": ("/work/solution.py",)},
+    {"argv": ("solution.py",), "env": {"PATH": ":/bin"}},
+)
+
+
 @pytest.mark.parametrize(
     "changes",
     [
+        *REFUSED,
         {"cwd": "sub"},
-        {"cwd": "missing"},
-        {"cwd": "solution.py"},
         {"env": {"ADDED": "1"}},
         {"argv": ("python3", "-I", "-S", SCRIPT, "x" * 40_000)},
         {"argv": ("python3", "-I", "-S", "/tools/missing.py")},
         {"argv": ("python3", "-I", "-S", "/tools/../tools/script.py")},
         {"argv": ("python3", "-S", SCRIPT)},
-        {"argv": ("no-such-program",)},
-        {"argv": ("/work/solution.py",)},
-        {"argv": ("solution.py",), "env": {"PATH": ":/bin"}},
         {"argv": ("sh", "-c", "env | sort; pwd; cat; ls /proc/self/fd")},
     ],
     ids=repr,
@@ -99,6 +104,17 @@ def test_every_form_of_a_command_can_ask_to_be_warm(backend, changes) -> None:
 
     expected, found = asyncio.run(run())
     assert found == expected
+
+
+@pytest.mark.parametrize("changes", REFUSED, ids=repr)
+def test_what_can_not_begin_is_refused_in_the_same_words_whatever_is_kept(backend, changes) -> None:
+    async def run():
+        return [await outcome(backend, "", kept, command(Start.FRESH, **changes)) for kept in Kept]
+
+    first, *others = asyncio.run(run())
+    assert first[0].exit_code in (126, 127)
+    assert first[0].stderr.startswith(b"sandbox: can't ")
+    assert others == [first] * 2
 
 
 def test_a_program_without_a_named_interpreter_is_one_for_the_shell(backend) -> None:

@@ -85,9 +85,6 @@ def judged_in_session(answer: dict[str, Any], streams: Streams, command: Command
             return refused(f"can't enter directory {command.cwd!r}: {why}", _NOT_RUNNABLE)
         missing = answer["errno"] == errno.ENOENT
         return refused(f"can't run {command.argv[0]}: {why}", _NOT_FOUND if missing else _NOT_RUNNABLE)
-    if "problem" in answer:
-        missing = answer["errno"] == errno.ENOENT
-        return refused(f"can't run {command.argv[0]}: {answer['problem']}", _NOT_FOUND if missing else _NOT_RUNNABLE)
     return _result(answer, answer["exit_code"], streams, duration_s)
 
 

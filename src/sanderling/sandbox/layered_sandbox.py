@@ -87,7 +87,7 @@ class LayeredSandbox:
             "layers": self._stack.layers,
             "upper": self._stack.next_layer(),
             "tools": self._tools,
-            "first": False,
+            "as_pid_1": False,
             "uid": self._owner,
             "gid": self._owner,
             **self._room(),
@@ -124,12 +124,12 @@ class LayeredSandbox:
 
     async def _run_in_session(self, command: Command) -> ExecResult:
         session = await self._live_session()
-        request = encoded_request(session, command, self._spec)
-        patience = (self._spec.limits.command_s if command.timeout_s is None else command.timeout_s) + _GRACE_S
+        fields = command_fields(command, self._spec.limits)
+        request = encoded_request(session, command, fields, self._spec)
         began = time.monotonic()
         with Streams(command.stdin, self._spec.limits.output_bytes) as streams:
             try:
-                answer = await asyncio.wait_for(session.run(request, streams.theirs), patience)
+                answer = await asyncio.wait_for(session.run(request, streams.theirs), fields["timeout_s"] + _GRACE_S)
             except (SessionEnded, TimeoutError) as error:
                 answer = await self._end_session(timed_out=isinstance(error, TimeoutError))
             except BaseException:
@@ -146,7 +146,7 @@ class LayeredSandbox:
             await self._end_session(timed_out=False)
         if self._session is None:
             fields = self._launch_fields(first_command(self._spec.kept))
-            fields |= {"timeout_s": None, "cpu_s": None, "first": self._spec.kept is Kept.INTERPRETER}
+            fields |= {"timeout_s": None, "cpu_s": None, "as_pid_1": self._spec.kept is Kept.INTERPRETER}
             self._upper = fields["upper"]
             client = await self._backend.client()
             try:

@@ -26,9 +26,8 @@ class Kept(StrEnum):
     """What lives on between the commands of a sandbox, besides its files."""
 
     NOTHING = "nothing"  # each command gets a fresh process tree
-    INTERPRETER = (
-        "interpreter"  # ours, for warm commands; whatever a command started ends with it. A backend may keep nothing
-    )
+    # ours, for warm commands; whatever a command started ends with it. A backend may keep nothing
+    INTERPRETER = "interpreter"
     PROCESSES = "processes"  # what commands leave in the background, for tasks that need a server
 
 
@@ -105,7 +104,7 @@ class Sandbox(Protocol):
     id: str
 
     async def exec(self, command: Command) -> ExecResult:
-        """Run a command and return when nothing of it is alive any more (but with `Kept.PROCESSES`).
+        """Run a command and return when nothing of it is alive any more, unless `Kept.PROCESSES` is asked for.
 
         Raises:
             SandboxLost: our side failed. SandboxBroken: the agent's doing made it impossible.

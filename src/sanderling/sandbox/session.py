@@ -11,7 +11,7 @@ from typing import Any
 
 from sanderling.errors import SandboxError, SandboxLost
 from sanderling.sandbox.launcher import wire
-from sanderling.sandbox.launcher.cgroups import count_kills
+from sanderling.sandbox.launcher.cgroups import Kills
 from sanderling.sandbox.launcher.root import INTERPRETER_BIN, INTERPRETER_INIT, SESSION_INIT
 from sanderling.sandbox.launcher_client import LauncherClient, LauncherError, Reply
 from sanderling.sandbox.protocol import Command, Kept
@@ -44,8 +44,7 @@ class Session:
         self._ended = ended
         self.parts: list[int] = []
         self.scripts: set[str] = set()  # whose code the first process has
-        self._kills: int | None = None  # where the processes are counted that the kernel killed for want of memory
-        self._seen_kills = 0
+        self._kills: Kills | None = None  # None: no control group counts them
 
     @classmethod
     async def start(cls, client: LauncherClient, fields: dict[str, Any]) -> Session:
@@ -90,19 +89,12 @@ class Session:
         except OSError as error:
             raise SessionEnded from error
         answer, _ = await self._receive()
-        return {**answer, "out_of_memory": self._ran_out()}
+        return {**answer, "out_of_memory": self._kills is not None and self._kills.anew()}
 
     async def _watch_kills(self) -> None:
-        reply = await self._client.call("kills", {"target": self._number})
+        reply = await self._client.call("open_kills", {"target": self._number})
         if reply.fds:
-            (self._kills,) = reply.fds
-            self._seen_kills = count_kills(self._kills)
-
-    def _ran_out(self) -> bool:
-        if self._kills is None:
-            return False
-        before, self._seen_kills = self._seen_kills, count_kills(self._kills)
-        return self._seen_kills > before
+            self._kills = Kills(*reply.fds)
 
     async def _receive(self) -> tuple[dict[str, Any], list[int]]:
         loop = asyncio.get_running_loop()
@@ -125,7 +117,7 @@ class Session:
     async def end(self) -> Reply | None:
         """Kill everything and wait until it is gone; return the launcher's account, None when the launcher is gone too."""
         self._control.close()
-        for fd in (*self.parts, *(() if self._kills is None else (self._kills,))):
+        for fd in (*self.parts, *(() if self._kills is None else (self._kills.fd,))):
             os.close(fd)
         self.parts, self._kills = [], None
         try:

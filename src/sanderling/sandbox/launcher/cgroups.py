@@ -53,7 +53,7 @@ class Home:
             _write(self.memory, f"{name}/memory.memsw.limit_in_bytes", total)
 
     def open_kills(self, name: str) -> int:
-        """Return a descriptor of the file from which `count_kills` reads what happened in a group."""
+        """Return a descriptor of the file in which the kernel counts what it killed in a group; see `Kills`."""
         file = "memory.events" if self.version == 2 else "memory.oom_control"
         return os.open(f"{name}/{file}", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.memory)
 
@@ -74,14 +74,25 @@ class Home:
         return gone
 
 
-def count_kills(fd: int) -> int:
-    """Return how many processes the kernel killed in a group so far for want of memory; see `Home.open_kills`."""
-    with contextlib.suppress(OSError):
-        for line in os.pread(fd, 4096, 0).decode().splitlines():
-            key, _, value = line.partition(" ")
-            if key == "oom_kill":
-                return int(value)
-    return 0
+class Kills:
+    """What the kernel killed in a group for want of memory. `fd` comes from `Home.open_kills`."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._seen = self._count()
+
+    def anew(self) -> bool:
+        """Whether something was killed since this was asked last."""
+        before, self._seen = self._seen, self._count()
+        return self._seen > before
+
+    def _count(self) -> int:
+        with contextlib.suppress(OSError):
+            for line in os.pread(self.fd, 4096, 0).decode().splitlines():
+                key, _, value = line.partition(" ")
+                if key == "oom_kill":
+                    return int(value)
+        return 0
 
 
 def _write(directory: int, path: str, value: int) -> None:

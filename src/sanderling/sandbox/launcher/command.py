@@ -114,7 +114,7 @@ def bubblewrap_arguments(request: dict[str, Any], system: list[str]) -> list[str
     vector = ["bwrap", "--unshare-user", "--uid", "1000", "--gid", "1000", "--disable-userns"]
     vector += ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
     vector += ["--hostname", "sandbox", "--die-with-parent", "--new-session", "--clearenv"]
-    if request.get("first"):
+    if request["as_pid_1"]:
         vector.append("--as-pid-1")
     vector += [*system, "--proc", "/proc", "--dev", "/dev"]
     for part, place in layers.PARTS.items():

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import syscalls, wire
-from .cgroups import Home, count_kills
+from .cgroups import Home, Kills
 
 _ANSWER_S = 20.0
 Starter = Callable[[dict[str, Any], Sequence[int]], None]
@@ -25,9 +25,8 @@ class Seat:
     def __init__(self, home: Home, name: str, starter: Starter, kept: int) -> None:
         self.name = name
         self._home = home
-        self._seen_kills = 0
         joins = home.create(name)
-        self.kills = home.open_kills(name)
+        self.kills = Kills(home.open_kills(name))
         self._sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._sock.settimeout(_ANSWER_S)
         self.pid = os.fork()
@@ -44,7 +43,7 @@ class Seat:
             OSError: the seat is gone (what ran in it took it along), or the kernel refused.
         """
         self._home.limit(self.name, request["memory_bytes"], request["processes"])
-        self._seen_kills = count_kills(self.kills)
+        self.kills.anew()  # what came before is no matter
         wire.send(self._sock, request, fds)
         received = wire.receive(self._sock)
         if received is None:
@@ -56,12 +55,12 @@ class Seat:
 
     def ran_out(self) -> bool:
         """Whether the kernel killed something of the last command for want of memory."""
-        return count_kills(self.kills) > self._seen_kills
+        return self.kills.anew()
 
     def close(self) -> None:
         """Give the seat up: its process ends, its group is removed."""
         self._sock.close()
-        os.close(self.kills)
+        os.close(self.kills.fd)
         self._home.remove(self.name)
 
 

@@ -41,7 +41,7 @@ class Service:
             "view": self._view,
             "finish": self._finish,
             "kill": self._kill,
-            "kills": self._kills,
+            "open_kills": self._open_kills,
         }
         self._slow = {"exec": self._exec, "merge": self._merge, "copy": self._copy}
         self._next_look = 0.0
@@ -168,10 +168,10 @@ class Service:
             running.kill()
         return {"found": running is not None}, []
 
-    def _kills(self, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-        """Give a descriptor for `count_kills` of what runs; none where no control group bounds it."""
+    def _open_kills(self, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+        """Give a descriptor for `Kills` of what runs; none where no control group bounds it."""
         seat = self._taken_seats.get(request["target"])
-        return {}, [] if seat is None else [os.dup(seat.kills)]
+        return {}, [] if seat is None else [os.dup(seat.kills.fd)]
 
     def _exec(self, request: dict[str, Any], fds: list[int]) -> None:
         request["overlay"] = self._overlay

@@ -3,7 +3,7 @@
 It is started as `python3 -I -S` before any code of the agent has run, with a SOCK_SEQPACKET socket as descriptor 0, says
 hello with descriptors of the directories that persist, and then serves requests:
 `{"argv", "env", "cwd", "timeout_s", "limits"}` with the descriptors of stdin, stdout and stderr beside it, answered by
-`{"exit_code", "timed_out", "left"}` or `{"problem", "errno"}`. Each command has a leader that adopts its orphans, so that
+`{"exit_code", "timed_out", "left"}` or `{"refused", "errno"}`. Each command has a leader that adopts its orphans, so that
 a timeout finds all of them. This file imports nothing but the standard library; inside there is nothing else.
 """
 
@@ -86,6 +86,7 @@ def kill_descendants():
 
 def become(request, fds, problem):
     """Turn into the command; report through the pipe `problem` when that isn't possible."""
+    refused = "program"
     try:
         os.setsid()
         high = [os.dup2(fd, HIGH_FD + place) for place, fd in enumerate(fds)]
@@ -97,14 +98,13 @@ def become(request, fds, problem):
                 signal.signal(name, signal.SIG_DFL)
         for kind, soft, hard in request["limits"]:
             resource.setrlimit(kind, (soft, hard))
-        try:
-            os.chdir(request["cwd"])
-        except OSError as error:  # told apart from a program that isn't there
-            raise NotADirectoryError(errno.ENOTDIR, f"can't enter {request['cwd']}: {error.strerror}") from error
+        refused = "directory"
+        os.chdir(request["cwd"])
+        refused = "program"
         os.execvpe(request["argv"][0], request["argv"], request["env"])
     except BaseException as error:
         number = error.errno if isinstance(error, OSError) else errno.EINVAL
-        os.write(problem, json.dumps({"problem": str(error), "errno": number}).encode()[:4000])
+        os.write(problem, json.dumps({"refused": refused, "errno": number}).encode())
     os._exit(126)
 
 
