@@ -77,8 +77,8 @@ def judged(fields: dict[str, Any], streams: Streams, command: Command) -> ExecRe
     return _result(fields, exit_code, streams, fields["duration_s"])
 
 
-def judged_in_session(answer: dict[str, Any], streams: Streams, command: Command, duration_s: float) -> ExecResult:
-    """Return the result of a command that ran in a session."""
+def judged_led(answer: dict[str, Any], streams: Streams, command: Command, duration_s: float) -> ExecResult:
+    """Return the result of a command that ran under a leader: in a session or without isolation."""
     if "refused" in answer:
         why = os.strerror(answer["errno"])
         if answer["refused"] == "directory":

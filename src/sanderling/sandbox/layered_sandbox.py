@@ -14,7 +14,7 @@ from sanderling.sandbox import safe_files, workspace
 from sanderling.sandbox.command_results import (
     command_fields,
     judged,
-    judged_in_session,
+    judged_led,
     setup_error,
     unrunnable,
 )
@@ -139,7 +139,7 @@ class LayeredSandbox:
                 streams.close_theirs()
             if answer.get("left"):
                 await self._end_session(timed_out=True)
-        return judged_in_session(answer, streams, command, time.monotonic() - began)
+        return judged_led(answer, streams, command, time.monotonic() - began)
 
     async def _live_session(self) -> Session:
         if self._session is not None and not self._session.alive:

@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from sanderling.errors import SandboxBroken, SandboxError, SandboxLost, SandboxUnavailable
 from sanderling.sandbox import safe_files, workspace
-from sanderling.sandbox.command_results import refused, unrunnable
+from sanderling.sandbox.command_results import judged_led, unrunnable
 from sanderling.sandbox.interpreter import ENVIRONMENT
 from sanderling.sandbox.launcher import copying
 from sanderling.sandbox.local_command import LocalCommand
@@ -154,19 +154,8 @@ class LocalSandbox:
             began = time.monotonic()
             with Streams(command.stdin, self._spec.limits.output_bytes) as streams:
                 running = LocalCommand(argv, command, self._spec.limits, self._environment(command), self.path / "work")
-                try:
-                    exit_code, timed_out = await running.run(streams)
-                except OSError as error:
-                    missing = isinstance(error, FileNotFoundError)
-                    return refused(f"can't run {argv[0]}: {error.strerror}", 127 if missing else 126)
-        return ExecResult(
-            exit_code=exit_code,
-            stdout=streams.stdout.kept,
-            stderr=streams.stderr.kept,
-            timed_out=timed_out,
-            omitted_bytes=streams.stdout.omitted + streams.stderr.omitted,
-            duration_s=time.monotonic() - began,
-        )
+                answer = await running.run(streams)
+        return judged_led(answer, streams, command, time.monotonic() - began)
 
     def _environment(self, command: Command) -> dict[str, str]:
         path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"

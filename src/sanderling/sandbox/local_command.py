@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from sanderling.errors import SandboxLost
 from sanderling.sandbox.command_results import cpu_limit
@@ -38,11 +39,11 @@ class LocalCommand:
             "limits": _resource_limits(limits, limits.command_cpu_s if command.cpu_s is None else command.cpu_s),
         }
 
-    async def run(self, streams: Streams) -> tuple[int, bool]:
-        """Return the exit code and whether the time limit cut it.
+    async def run(self, streams: Streams) -> dict[str, Any]:
+        """Return the leader's answer, for `judged_led`.
 
         Raises:
-            OSError: the program or its directory can't be used. SandboxLost: the leader failed.
+            SandboxLost: the leader failed.
         """
         reader, writer = os.pipe()
         request = memory_file(json.dumps(self._request).encode(), "request")
@@ -61,11 +62,8 @@ class LocalCommand:
             process.send_signal(signal.SIGTERM)  # a leader that is done is gone; one that isn't kills its command
             await asyncio.to_thread(process.wait)
         if not answer:
-            return 137, False  # the command killed its own leader
-        fields = json.loads(answer)
-        if "errno" in fields:
-            raise OSError(fields["errno"], os.strerror(fields["errno"]))
-        return fields["exit_code"], fields["timed_out"]
+            return {"exit_code": 137, "timed_out": False}  # the command killed its own leader
+        return json.loads(answer)
 
     def _start(self, streams: Streams, request: int, writer: int) -> subprocess.Popen[bytes]:
         boot = _BOOT.format(directory=str(Path(__file__).parent))
