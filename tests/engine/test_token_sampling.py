@@ -67,7 +67,7 @@ def test_impossible_tokens_are_never_drawn() -> None:
     assert tokens.tolist() == [1, 3, 1, 3]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**32 - 1),
     rows=st.integers(1, 5),

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 
 from sanderling.errors import RunFolderError
 from sanderling.store import schema
@@ -28,7 +28,7 @@ def run(tmp_path: Path):
         yield folder
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20)
 @given(groups=strategies.groups())
 def test_any_groups_come_back_exactly(groups):
     with tempfile.TemporaryDirectory() as folder, RunFolder.at(Path(folder) / "run", "", {}) as run:

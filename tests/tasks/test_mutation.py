@@ -4,7 +4,7 @@ import ast
 
 import pytest
 from fix_python.catalogue import problems
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sanderling.errors import TaskError
@@ -71,7 +71,7 @@ STATEMENTS = st.sampled_from(
 )
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=12)
 @given(body=st.lists(STATEMENTS, min_size=1, max_size=4), end=st.sampled_from(["return total", "return (best, total)"]))
 def test_mutants_of_any_source_change_one_line(body, end):
     lines = [line for part in ["best = total = 0", *body, end] for line in part.split("\n")]

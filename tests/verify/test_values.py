@@ -6,7 +6,7 @@ import json
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sanderling.verify.values import MAX_TEXT, decode, encode, has_opaque, same, text_of
@@ -42,7 +42,6 @@ def exactly_equal(first, second):
     return first == second
 
 
-@settings(deadline=None)
 @given(VALUES)
 def test_round_trip_through_json_text(value):
     data = encode(value)
@@ -52,7 +51,6 @@ def test_round_trip_through_json_text(value):
     assert not has_opaque(data)
 
 
-@settings(deadline=None)
 @given(VALUES, VALUES)
 def test_texts_are_equal_only_for_equal_values(first, second):
     if text_of(encode(first)) == text_of(encode(second)):
