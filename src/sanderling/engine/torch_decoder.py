@@ -156,38 +156,37 @@ class Decoder:
     def _prefill(self, rows: list[Row]) -> None:
         width = max(row.pending for row in rows)
         self._ensure_capacity(max(row.length for row in rows))
-        spare = self._cache.slots * self._cache.capacity
         tokens, positions = np.zeros((2, len(rows), width), dtype=np.int64)
-        write = np.full((len(rows), width), spare, dtype=np.int64)
+        slots = np.full((len(rows), width), self._cache.slots, dtype=np.int64)  # the spare one
         for i, row in enumerate(rows):
             pad = width - row.pending
             span = np.arange(row.session.cached, row.length)
             tokens[i, pad:] = row.ids[row.session.cached : row.length]
             positions[i, pad:] = span
-            write[i, pad:] = (row.session.slot or 0) * self._cache.capacity + span
+            slots[i, pad:] = row.session.slot or 0
             self.counts.prefilled_tokens += row.pending
         self.counts.prefill_passes += 1
         params = RowParams.of([row.request.params for row in rows], self._model.device)
-        self._forward(rows, (tokens, positions, write), self._rows_index(rows), params)
+        self._forward(rows, (tokens, positions, slots), self._rows_index(rows), params)
 
     def _decode(self) -> None:
         rows = self.rows
         self._ensure_capacity(max(row.length for row in rows))
         inputs = np.array([[row.last for row in rows], [row.length - 1 for row in rows]], dtype=np.int64)[:, :, None]
-        write = np.arange(len(rows))[:, None] * self._cache.capacity + inputs[1]
+        slots = np.arange(len(rows))[:, None]
         self.counts.decode_steps += 1
         if self._params is None:
             self._params = RowParams.of([row.request.params for row in rows], self._model.device)
-        self._forward(rows, (inputs[0], inputs[1], write), slice(0, len(rows)), self._params)
+        self._forward(rows, (inputs[0], inputs[1], slots), slice(0, len(rows)), self._params)
 
     def _forward(
         self, rows: list[Row], inputs: tuple[NDArray[np.int64], ...], index: slice | torch.Tensor, params: RowParams
     ) -> None:
         """Read the pending tokens of rows and sample one more for each; the only wait for the device is at the end."""
         device = self._model.device
-        tokens, positions, write = (torch.from_numpy(array).to(device) for array in inputs)
+        tokens, positions, slots = (torch.from_numpy(array).to(device) for array in inputs)
         length = max(row.length for row in rows)
-        self._cache.window = Window(rows=index, length=length, write=write.view(-1))
+        self._cache.window = Window(rows=index, length=length, slots=slots, positions=positions)
         logits = self._model(tokens, positions, self._cache)
         draws = torch.tensor([row.draws[len(row.versions)] for row in rows], dtype=torch.float64, device=device)
         drawn, logprobs = draw(logits, params, draws)
@@ -323,7 +322,11 @@ class Decoder:
         if length <= self._cache.capacity:
             return
         longest = max(row.end for row in self.rows)
-        capacity = -(-min(max(length, self._cache.capacity * 3 // 2), longest) // _BLOCK) * _BLOCK
+        grown = self._cache.capacity * 3 // 2
+        # Contexts grow from turn to turn: where memory allows, have room for the next ones too, or each turn moves all.
+        roomy = max(longest, min(grown, self._model.max_positions or grown))
+        wanted = roomy if roomy * len(self._slots) <= self._cache_tokens else min(max(length, grown), longest)
+        capacity = -(-wanted // _BLOCK) * _BLOCK
         slots = max(min(len(self._slots), self._cache_tokens // capacity), self._slots.active)
         for session in self._slots.idle()[: max(0, len(self._slots.sessions()) - slots)]:
             self._slots.forget(session)

@@ -19,11 +19,15 @@ class Window:
 
     rows: slice | torch.Tensor  # slots of the rows: a run of them (a view) or an index (b,) (a copy)
     length: int  # keys that the longest row can see, new ones included
-    write: torch.Tensor  # (b * W,) flat token positions slot * capacity + position; padding goes to the spare slot
+    slots: torch.Tensor  # (b, W), where the new tokens go; padding goes to the spare slot
+    positions: torch.Tensor  # (b, W), of the new tokens in their slots
 
 
 class SlotLayer(CacheLayerMixin):
-    """One layer's buffers, (slots + 1, capacity, heads, head size); the last slot takes the writes of padding."""
+    """One layer's buffers, (slots + 1, heads, capacity, head size); the last slot takes the writes of padding.
+
+    What attention reads of a head lies in one piece: a decoding step is bound by that reading.
+    """
 
     is_sliding = False
 
@@ -38,7 +42,7 @@ class SlotLayer(CacheLayerMixin):
 
     def _allocate(self, states: torch.Tensor) -> torch.Tensor:
         # Zeros, because masked places are still multiplied by a zero weight, which a stray NaN would survive.
-        shape = (self._cache.slots + 1, self._cache.capacity, states.shape[1], states.shape[3])
+        shape = (self._cache.slots + 1, states.shape[1], self._cache.capacity, states.shape[3])
         return torch.zeros(shape, dtype=states.dtype, device=states.device)
 
     def update(
@@ -52,12 +56,9 @@ class SlotLayer(CacheLayerMixin):
     def _extend(self, buffer: torch.Tensor | None, states: torch.Tensor) -> torch.Tensor:
         assert buffer is not None
         window = self._cache.window
-        _, heads, _, size = states.shape
-        flat = buffer.view(-1, heads, size)
-        flat.index_copy_(0, window.write, states.transpose(1, 2).reshape(-1, heads, size))
-        seen = buffer[:, : window.length]
-        rows = seen[window.rows] if isinstance(window.rows, slice) else seen.index_select(0, window.rows)
-        return rows.transpose(1, 2)
+        buffer[window.slots, :, window.positions] = states.transpose(1, 2)
+        seen = buffer[:, :, : window.length]
+        return seen[window.rows] if isinstance(window.rows, slice) else seen.index_select(0, window.rows)
 
     def get_mask_sizes(self, query_length: Any) -> tuple[int, int]:
         return self._cache.window.length, 0
@@ -78,20 +79,21 @@ class SlotCache(Cache):
     def __init__(self, num_layers: int, *, slots: int, capacity: int) -> None:
         self.slots = slots
         self.capacity = capacity
-        self.window = Window(rows=slice(0, 0), length=0, write=torch.empty(0, dtype=torch.long))
+        nowhere = torch.empty(0, 0, dtype=torch.long)
+        self.window = Window(rows=slice(0, 0), length=0, slots=nowhere, positions=nowhere)
         self._slot_layers = [SlotLayer(self) for _ in range(num_layers)]
         super().__init__(layers=list(self._slot_layers))
 
     @property
     def bytes_per_token(self) -> int:
         """Bytes of one token over all layers; 0 before the first forward pass."""
-        return sum(buffer[0, 0].numel() * buffer.element_size() for buffer in self._buffers())
+        return sum(buffer[0, :, 0].numel() * buffer.element_size() for buffer in self._buffers())
 
     def copy_slots(self, pairs: list[tuple[int, int]], length: int) -> None:
         """Copy the first `length` tokens of slot `source` to slot `target` for all pairs (target, source) at once."""
         targets, sources = (torch.tensor(column) for column in zip(*pairs, strict=True))
         for buffer in self._buffers():
-            seen = buffer[:, :length]
+            seen = buffer[:, :, :length]
             seen.index_copy_(0, targets.to(buffer.device), seen.index_select(0, sources.to(buffer.device)))
 
     def resize(self, *, slots: int, capacity: int, sources: list[int], length: int) -> None:
@@ -114,8 +116,8 @@ class SlotCache(Cache):
 
 
 def _resized(old: torch.Tensor, slots: int, capacity: int, sources: list[int], length: int) -> torch.Tensor:
-    new = torch.zeros((slots + 1, capacity, *old.shape[2:]), dtype=old.dtype, device=old.device)
+    new = torch.zeros((slots + 1, old.shape[1], capacity, old.shape[3]), dtype=old.dtype, device=old.device)
     if sources and length:
         index = torch.tensor(sources, device=old.device)
-        new[: len(sources), :length] = old[:, :length].index_select(0, index)
+        new[: len(sources), :, :length] = old[:, :, :length].index_select(0, index)
     return new

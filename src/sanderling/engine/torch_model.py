@@ -172,18 +172,18 @@ class CausalModel:
 
     def _probe_cached(self, ids: torch.Tensor, cache: SlotCache) -> torch.Tensor:
         """Fill row 0 with 2 tokens and row 1 with 4, then add the rest: the second pass is ragged and padded."""
-        length, spare = ids.shape[1], cache.slots * cache.capacity
+        length = ids.shape[1]
         logits = torch.empty(0)
         for start, stop in (((0, 0), (2, 4)), ((2, 4), (length, length))):
             width = max(b - a for a, b in zip(start, stop, strict=True))
-            tokens, positions, write = torch.zeros(3, 2, width, dtype=torch.long, device=self.device)
-            write += spare
+            tokens, positions, slots = torch.zeros(3, 2, width, dtype=torch.long, device=self.device)
+            slots += cache.slots  # the spare one
             for row, (a, b) in enumerate(zip(start, stop, strict=True)):
                 span = torch.arange(a, b, device=self.device)
                 tokens[row, width - (b - a) :] = ids[row, a:b]
                 positions[row, width - (b - a) :] = span
-                write[row, width - (b - a) :] = row * cache.capacity + span
-            cache.window = Window(rows=slice(0, 2), length=max(stop), write=write.view(-1))
+                slots[row, width - (b - a) :] = row
+            cache.window = Window(rows=slice(0, 2), length=max(stop), slots=slots, positions=positions)
             logits = self(tokens, positions, cache)
         return logits
 
