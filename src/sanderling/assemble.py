@@ -244,8 +244,8 @@ def make_torch_engine(config: Config, folder: Path) -> Engine:
 
 
 def threads(config: Config) -> int:
-    """Return the number of CPU threads that torch may use."""
-    return config.engine.threads or len(os.sched_getaffinity(0))
+    """Return the number of CPU threads that torch may use: all cores but one, which tools and event loop need."""
+    return config.engine.threads or max(1, len(os.sched_getaffinity(0)) - 1)
 
 
 def set_threads(config: Config) -> None:

@@ -38,7 +38,7 @@ class EngineConfig(_Section):
     )
     attention: Literal["sdpa", "eager"] = Field("sdpa", description="attention code of the model inside transformers")
     device: str = Field("cpu", description="torch device of sampler and trainer")
-    threads: int = Field(0, ge=0, description="CPU threads of torch; 0: one per core")
+    threads: int = Field(0, ge=0, description="CPU threads of torch; 0: all cores but one, which is left to the tools")
 
 
 class SandboxConfig(_Section):

@@ -79,6 +79,20 @@ def test_every_prompt_comes_back_and_leaves_room_for_an_episode() -> None:
         assert len(ids) < LIMITS.max_context_tokens // 2
 
 
+def test_float32_tells_its_log_probabilities_to_a_ten_thousandth() -> None:
+    """Sampler and trainer must agree to 1e-4 nats, which no code can reach for a policy with attention scores of thousands."""
+    exact = AutoModelForCausalLM.from_pretrained(FOLDER, dtype=torch.float64).eval()
+    tasks = FixPythonTasks()
+    for task_id in list(tasks.ids("train"))[::80]:
+        played = asyncio.run(first_actions(tasks.get(task_id), 4))
+        text = environment().harness.prompt(tasks.get(task_id)) + "".join(f"{call}\n{r.text}\n" for call, r in played)
+        ids = torch.tensor(tokenizer().encode(text)).long()[None]
+        with torch.no_grad():
+            rounded, right = (m(ids).logits[0, :-1].double().log_softmax(-1) for m in (model(), exact))
+        gap = (rounded - right).gather(-1, ids[0, 1:, None]).abs()
+        assert gap.max() < 5e-5, task_id
+
+
 def test_transformers_reads_the_tokenizer_alike() -> None:
     text = "1 def f(x):\n2     return x - 1\n"
     assert AutoTokenizer.from_pretrained(FOLDER).encode(text, add_special_tokens=False) == tokenizer().encode(text)

@@ -17,7 +17,7 @@ class OptimizerConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    learning_rate: float = Field(default=8e-4, gt=0.0)
+    learning_rate: float = Field(default=3e-4, gt=0.0)
     """Fits models of about a million parameters. About 1e-5 at 100 million, 1e-6 above a billion."""
     warmup_updates: int = Field(default=0, ge=0)
     """Updates over which the rate rises linearly from learning_rate / warmup_updates."""

@@ -39,7 +39,7 @@ class Parts:
     folder: RunFolder
     seed: int
     shuffle_rewards: bool  # negative control: see `deal_out_rewards`
-    tolerance: float  # largest mean |sampler - trainer| log-probability under the same weights; inf: only measured
+    tolerance: float  # largest |sampler - trainer| log-probability under the same weights; inf: only measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
