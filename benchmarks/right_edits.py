@@ -63,7 +63,7 @@ def repaired_at_once(task_id: str) -> tuple[Piece, ...]:
 @torch.no_grad()
 def chance(model: AutoModelForCausalLM, tokenizer: Tokenizer, task_id: str) -> Chance:
     """Return the probabilities of a task's repair under a model."""
-    row = to_row(repaired_at_once(task_id), tokenizer, mistakes=0.0)
+    row = to_row(repaired_at_once(task_id), tokenizer)
     logprobs = model(row.ids[None, :-1]).logits[0].log_softmax(-1).gather(-1, row.ids[1:, None])[:, 0]
     acted = (row.weights[1:] == 1.0).nonzero()[:, 0]
     gap = int((acted.diff() > 1).nonzero()[0]) + 1  # the two actions stand apart

@@ -46,7 +46,7 @@ def make_policy(out: Path, seed: int, corpus: CorpusConfig, training: TrainingCo
     for number, stage in enumerate(corpus.stages):
         rng = rng if number == 0 else Random(seed + number)
         shown = demonstrations(corpus, stage, exercises, rng)
-        rows = (to_row(demonstration, tokenizer, stage.mistakes) for demonstration in shown)
+        rows = (to_row(demonstration, tokenizer) for demonstration in shown)
         for step in train(model, rows, stage.budget, training, seed + number):
             if step % SAVE_EVERY == 0:
                 save_model(model, out)

@@ -17,6 +17,7 @@ from fix_python.warmup.teacher import STEADY, Piece, Role
 from fix_python.warmup.tokenizer import PAD, train_tokenizer
 from fix_python.warmup.train import (
     MAX_TOKENS,
+    WEIGHTS,
     Row,
     TrainingConfig,
     batches,
@@ -56,13 +57,13 @@ TINY = CorpusConfig(
 def test_a_row_is_what_the_plain_codec_lays_out() -> None:
     tokenizer = train_tokenizer(["1 x\n", "line 1", "x", "submit"] * 4, vocabulary=300)
     pieces = [(Role.PROMPT, "1 x\n"), (Role.MISTAKE, "line 1"), (Role.OBSERVATION, "x"), (Role.ACTION, "submit")]
-    row = to_row(tuple(Piece(role=role, text=text) for role, text in pieces), tokenizer, mistakes=0.25)
+    row = to_row(tuple(Piece(role=role, text=text) for role, text in pieces), tokenizer)
     act, end = [token_id(tokenizer, ACT)], [token_id(tokenizer, END)]
     parts = [tokenizer.encode(text).ids for _, text in pieces]
     assert row.ids.tolist() == parts[0] + act + parts[1] + end + parts[2] + act + parts[3] + end
     assert row.weights[row.ids == act[0]].tolist() == [0.0, 0.0]
     assert row.weights[-1] == 1.0
-    assert row.weights[len(parts[0]) + 1] == 0.25
+    assert row.weights[len(parts[0]) + 1] == pytest.approx(WEIGHTS[Role.MISTAKE])
 
 
 @cache

@@ -12,8 +12,8 @@ from fix_python.catalogue import problems
 from fix_python.similarity import View, likeness, shingles
 from fix_python.splits import HELD_OUT, NEAR, TRAIN, assign
 from fix_python.warmup.corpus import (
-    EPISODES,
     MANY_BUGS,
+    ONE_BUG,
     Budget,
     CorpusConfig,
     Exercises,
@@ -47,7 +47,7 @@ def every(exercises: Exercises) -> list[Exercise]:
 def small_corpus() -> list[Demonstration]:
     """The beginnings of both stages."""
     rng = Random(0)
-    streams = [demonstrations(SMALL, stage, small_exercises(), rng) for stage in (MANY_BUGS, EPISODES)]
+    streams = [demonstrations(SMALL, stage, small_exercises(), rng) for stage in (MANY_BUGS, ONE_BUG)]
     return [demonstration for stream in streams for demonstration in islice(stream, 150)]
 
 

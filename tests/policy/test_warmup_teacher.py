@@ -13,7 +13,6 @@ from pathlib import Path
 from random import Random
 
 import fix_python
-import pytest
 from fix_python.tasks import FILE, LIMITS
 from fix_python.warmup.corpus import Budget, CorpusConfig, Exercises, Shares, Stage, demonstrations
 from fix_python.warmup.exercises import (
@@ -24,22 +23,20 @@ from fix_python.warmup.exercises import (
     training_problems,
 )
 from fix_python.warmup.library import practice_functions
-from fix_python.warmup.teacher import Demonstration, Habits, Role, demonstrate, prompt_of
+from fix_python.warmup.teacher import Demonstration, Habits, Order, Role, demonstrate, prompt_of
 from fix_python.warmup.trial import visible_report
 
-from sanderling.harness.line_edit import NO_SUCH_TEXT, AnswerToChange, LineEditHarness
+from sanderling.harness.line_edit import NO_SUCH_TEXT, LineEditHarness
 from sanderling.sandbox.protocol import Command, ExecResult, SandboxSpec
 from sanderling.testing.sandboxes import MemoryBackend, result
 from sanderling.types import StopReason, Task
 
-FAULTLESS = Habits(tests_first=0, repairs=1, passes_on=0, undoes=0, gives_up=0, shows=0, misses=0, looks_again=0)
-RESTLESS = Habits(
-    tests_first=0.5, repairs=0.2, passes_on=0.3, undoes=0.7, gives_up=0.1, shows=0.2, misses=0.3, looks_again=0.3
-)
+FAULTLESS = Habits(tests_first=0, repairs=1, passes_on=0, gives_up=0, shows=0, misses=0, looks_again=0)
+RESTLESS = Habits(tests_first=0.5, repairs=0.2, passes_on=0.3, gives_up=0.1, shows=0.2, misses=0.3, looks_again=0.3)
 STAGE = Stage(
     budget=Budget(tokens=0),
     episodes=0.6,
-    most_bugs=4,
+    most_bugs=1,
     teachers=(RESTLESS,),
     shares=Shares(library=0, programs=0, practice=0, problems=1),
 )
@@ -55,13 +52,11 @@ def exercises() -> list[Exercise]:
     return [exercise for exercise in drawn if exercise.calls is not None]
 
 
-def replayed(
-    demonstration: Demonstration, exercise: Exercise, answer: AnswerToChange
-) -> tuple[str, list[str], StopReason | None]:
+def replayed(demonstration: Demonstration, exercise: Exercise) -> tuple[str, list[str], StopReason | None]:
     """Act as the demonstration does in the environment's own harness; return its prompt, its answers and the end."""
     head, *numbered = demonstration[0].text.splitlines()
     source = "".join(f"{line.partition(' ')[2]}\n" for line in numbered)
-    harness = LineEditHarness(file=FILE, test_argv=fix_python.environment().harness.test_argv, answer=answer)
+    harness = fix_python.environment().harness
     task = Task(id="t", prompt=head, base={FILE: source.encode()})
 
     def tests(command: Command, files: dict[str, bytes]) -> ExecResult:
@@ -81,28 +76,23 @@ def replayed(
     return (harness.prompt(task), *asyncio.run(act()))
 
 
-@pytest.mark.parametrize("answer", [AnswerToChange.TESTED, AnswerToChange.TRIED])
-def test_the_environment_answers_what_the_demonstrations_show(answer: AnswerToChange) -> None:
+def test_the_environment_answers_what_the_demonstrations_show() -> None:
     config = CorpusConfig()
-    tried = answer is AnswerToChange.TRIED
-    stage = replace(STAGE, most_bugs=1 if tried else 4, teachers=(replace(RESTLESS, answer=answer),))
     seen: set[str] = set()
     for number, exercise in enumerate(exercises()):
         alone = Exercises(library=[], programs=[], practice=[], problems=[exercise])
-        for demonstration in islice(demonstrations(config, stage, alone, Random(number)), 4):
-            prompt, answers, stop = replayed(demonstration, exercise, answer)
+        for demonstration in islice(demonstrations(config, STAGE, alone, Random(number)), 4):
+            prompt, answers, stop = replayed(demonstration, exercise)
             assert prompt == demonstration[0].text
             assert answers[:-1] == [piece.text for piece in demonstration[2::2]]
             assert stop is StopReason.SUBMITTED
             seen |= {piece.text.split("|")[0].split(" ")[0] for piece in demonstration[1::2]}
             seen |= {NO_SUCH_TEXT} & {answer.partition("\n")[0] for answer in answers}
-    assert seen == {"line", "sub", "test", "show", "submit", NO_SUCH_TEXT} | (set() if tried else {"undo"})
+    assert seen == {"line", "sub", "test", "show", "submit", NO_SUCH_TEXT}
 
 
 def test_the_last_stage_is_the_environment_s_own() -> None:
-    last = CorpusConfig().stages[-1]
-    assert {teacher.answer for teacher in last.teachers} == {fix_python.environment().harness.answer}
-    assert last.most_bugs == 1  # several would never pass, and each change would be taken back
+    assert CorpusConfig().stages[-1].most_bugs == 1  # several would never pass, and each change would be taken back
 
 
 def test_the_report_is_that_of_the_agent_s_own_test_program(tmp_path: Path) -> None:
@@ -129,19 +119,34 @@ def test_a_teacher_that_never_errs_solves_every_bug() -> None:
         assert demonstration[-2].text == f"ok {len(exercise.calls.examples)} of {len(exercise.calls.examples)}"
 
 
-def test_a_careful_teacher_takes_back_each_change_that_did_not_pass() -> None:
-    careful = replace(FAULTLESS, repairs=0.3, undoes=1)
-    undone = 0
+def test_a_change_that_does_not_pass_is_taken_back() -> None:
+    """So the line that a later change finds is the one that was there at first, until a change passes."""
+    again = 0
     for number, exercise in enumerate(exercises()):
-        assert exercise.calls is not None
-        passes = f"ok {len(exercise.calls.examples)} of {len(exercise.calls.examples)}"
-        demonstration = demonstrate(exercise, Random(number), careful)
+        demonstration = demonstrate(exercise, Random(number), replace(FAULTLESS, repairs=0.2, looks_again=1))
+        first = demonstration[0].text.splitlines()
         acts, answers = demonstration[1::2], demonstration[2::2]
-        for act, answer, after in zip(acts, answers, acts[1:], strict=False):
-            if act.text.startswith("sub|"):
-                assert after.text == ("submit" if answer.text == passes else "undo")
-                undone += after.text == "undo"
-    assert undone > 20
+        for act, answer in zip(acts, answers, strict=False):
+            if act.text.startswith("line "):
+                line = int(act.text.removeprefix("line "))
+                assert answer.text == first[line].partition(" ")[2].strip()
+                again += 1
+    assert again > 40
+
+
+def test_a_searching_teacher_looks_at_no_line_twice_and_never_passes_the_bug_by() -> None:
+    searching = replace(FAULTLESS, passes_on=0.8, order=Order.NEW)
+    seen = 0
+    for number, exercise in enumerate(exercises()):
+        acts = demonstrate(exercise, Random(number), searching)[1::2]
+        *passed, last = [piece for piece in acts if piece.text.startswith("line ")]
+        lines = [piece.text for piece in passed]
+        assert len(set(lines)) == len(lines)
+        assert last.text not in lines
+        assert {piece.role for piece in passed} <= {Role.MISTAKE}
+        assert last.role is Role.ACTION
+        seen += len(lines)
+    assert seen > 60
 
 
 def test_most_episodes_fit_the_limits_of_the_tasks() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from fix_python.warmup.exercises import (
@@ -17,11 +17,8 @@ from fix_python.warmup.exercises import (
 )
 from fix_python.warmup.library import practice_functions
 from fix_python.warmup.teacher import (
-    HASTY,
-    PLAIN,
-    STEADY,
-    STUBBORN,
-    TRYING,
+    GUESSING,
+    SEARCHING,
     Demonstration,
     Habits,
     demonstrate,
@@ -65,32 +62,23 @@ class Stage:
     most_bugs: int  # in one function, of the repairs
     shares: Shares
     teachers: tuple[Habits, ...]  # of whole episodes; each shows as many as the others
-    mistakes: float = 0.02  # how much an action that doesn't help is imitated; one that does counts 1
 
 
 MANY_BUGS = Stage(
-    budget=Budget(tokens=4_886_427),
-    episodes=0.1,
+    budget=Budget(tokens=9_000_000),
+    episodes=0.2,
     most_bugs=8,
-    teachers=(PLAIN,),
     shares=Shares(library=0.1, programs=0.2, practice=0.5, problems=0.2),
+    teachers=GUESSING,
 )
-EPISODES = Stage(
-    budget=Budget(tokens=6_684_553, falls=(5_400_000, 9_000_000)),
-    episodes=0.6,
-    most_bugs=5,
-    shares=Shares(library=0.0, programs=0.1, practice=0.6, problems=0.3),
-    teachers=(HASTY, STEADY, STUBBORN),
-    mistakes=0.2,
-)
-THE_ENVIRONMENT = Stage(
-    budget=Budget(tokens=2_400_000, falls=(0, 2_400_000)),
+ONE_BUG = Stage(
+    budget=Budget(tokens=5_617_092, falls=(3_000_000, 11_000_000)),
     episodes=0.6,
     most_bugs=1,
-    shares=Shares(library=0.0, programs=0.1, practice=0.5, problems=0.4),
-    teachers=TRYING,
-    mistakes=0.03,
+    shares=Shares(library=0.0, programs=0.1, practice=0.6, problems=0.3),
+    teachers=GUESSING,
 )
+SEARCH = replace(ONE_BUG, budget=Budget(tokens=5_000_000, falls=(0, 5_000_000)), episodes=0.8, teachers=SEARCHING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,11 +87,11 @@ class CorpusConfig:
 
     library: int = 4000  # functions of the standard library, at most
     programs: int = 2500  # random programs
-    practice: int = 2000  # practice functions, at most
+    practice: int = 3000  # practice functions, at most
     practice_variants: int = 3  # of each of them, with different calls
     problems: int = 1000  # training problems, at most
     problem_variants: int = 8  # of each of them, with different calls
-    stages: tuple[Stage, ...] = (MANY_BUGS, EPISODES, THE_ENVIRONMENT)
+    stages: tuple[Stage, ...] = (MANY_BUGS, ONE_BUG, SEARCH)
     other_names: float = 0.75  # share of demonstrations in which the function's names are changed
 
 
@@ -150,7 +138,6 @@ def demonstrations(config: CorpusConfig, stage: Stage, exercises: Exercises, rng
         if rng.random() < config.other_names:
             exercise = exercise.with_other_names(rng)
         if exercise.calls is not None and rng.random() < stage.episodes:
-            teacher = rng.choice(stage.teachers) if len(stage.teachers) > 1 else stage.teachers[0]
-            yield demonstrate(exercise, rng, teacher)
+            yield demonstrate(exercise, rng, rng.choice(stage.teachers))
         else:
             yield repair_many(exercise, rng, stage.most_bugs)

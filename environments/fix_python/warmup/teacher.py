@@ -1,9 +1,8 @@
 """Demonstrations of a scripted teacher that knows the bug but behaves like a learner: it errs, retries and gives up early.
 
-What it does is random on purpose. A policy that imitates it can do everything that solves a task (test first, repair,
-test again, take back a wrong repair, try another, submit when the tests pass), and as often does it badly, so that
-reinforcement learning has something to choose from. Only repairs are imitated at full weight, mistakes hardly: what is
-right about a repair is learnt from the repairs.
+What it does is random on purpose. A policy that imitates it can do everything that solves a task (test, look at a line, try a
+repair, try another, submit when the tests pass), and as often does it badly, so that reinforcement learning has something to
+choose from. Only what helps is imitated at full weight; mistakes hardly are.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from random import Random
 from fix_python.warmup.edits import change_call, missing_call
 from fix_python.warmup.exercises import Exercise
 from fix_python.warmup.trial import visible_report
-from sanderling.harness.line_edit import NO_SUCH_TEXT, AnswerToChange, number_lines
+from sanderling.harness.line_edit import NO_SUCH_TEXT, number_lines
 from sanderling.tasks.mutation import Mutant
 
 TESTED = 0.5  # share of the repairs on running code that begin with the visible tests
@@ -42,7 +41,14 @@ ACTIONS = frozenset({Role.ACTION, Role.MISTAKE, Role.MISS})
 
 
 Demonstration = tuple[Piece, ...]
-"""PROMPT, then ACTION or MISTAKE and OBSERVATION in turn; it ends with an action."""
+"""PROMPT, then one of ACTIONS and OBSERVATION in turn; it ends with an action."""
+
+
+class Order(Enum):
+    """At which lines a teacher looks before it passes on."""
+
+    ANY = "any"  # at some line, again and again
+    NEW = "new"  # at lines that it has not looked at; never at that of the bug
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,20 +58,23 @@ class Habits:
     tests_first: float = 0.6
     repairs: float = 0.25  # an edit is the right one
     passes_on: float = 0.2  # looks at a line and leaves it as it is, before an edit
-    undoes: float = 0.85  # takes a wrong edit back before the next one
+    order: Order = Order.ANY  # of the lines that it passes on at
     gives_up: float = 0.3  # submits although the tests fail
-    shows: float = 0.01
+    shows: float = 0.002
     misses: float = 0.1  # tries to replace what is not in the line, before an edit
     looks_again: float = 0.1  # names the line that is current already
     most_edits: int = 14
-    answer: AnswerToChange = AnswerToChange.TESTED  # of the environment that the teacher works in
 
 
 HASTY = Habits(repairs=0.4, passes_on=0.1, misses=0.0, gives_up=0.6)
 STEADY = Habits()
-PLAIN = Habits(passes_on=0.0, shows=0.02, most_edits=12)
 STUBBORN = Habits(repairs=0.1, passes_on=0.4, misses=0.3, gives_up=0.03)
-TRYING = tuple(replace(habits, answer=AnswerToChange.TRIED, shows=0.002) for habits in (HASTY, STEADY, STUBBORN))
+GUESSING = (HASTY, STEADY, STUBBORN)
+SEARCHING = (
+    replace(HASTY, passes_on=0.4, order=Order.NEW),
+    replace(STEADY, passes_on=0.65, order=Order.NEW, misses=0.03),
+    replace(STUBBORN, repairs=0.2, passes_on=0.7, order=Order.NEW, misses=0.06),
+)
 
 
 def prompt_of(name: str, source: str) -> str:
@@ -78,7 +87,6 @@ class _Workspace:
 
     def __init__(self, source: str) -> None:
         self.lines = source.splitlines()
-        self._undo: list[list[str]] = []
 
     @property
     def source(self) -> str:
@@ -88,12 +96,9 @@ class _Workspace:
         return self.lines[number - 1].strip()
 
     def set(self, number: int, text: str) -> None:
-        self._undo.append(list(self.lines))
         old = self.lines[number - 1]
-        self.lines[number - 1] = old[: len(old) - len(old.lstrip())] + text.strip()
-
-    def undo(self) -> None:
-        self.lines = self._undo.pop()
+        new = old[: len(old) - len(old.lstrip())] + text.strip()
+        self.lines = [*self.lines[: number - 1], new, *self.lines[number:]]
 
 
 def repair_many(exercise: Exercise, rng: Random, most: int = 5) -> Demonstration:
@@ -143,39 +148,40 @@ class _Episode:
         self._gold = exercise.source.splitlines()
         self._current = 0
         self._tried: set[tuple[int, str]] = {(bug.line, bug.text.strip())}
+        self._seen: set[int] = {bug.line}
         self._pieces = [Piece(role=Role.PROMPT, text=prompt_of(exercise.name, bug.source))]
 
     def play(self) -> Demonstration:
         if self._chance(self._habits.tests_first):
             self._say(Role.ACTION, "test", visible_report(self._workspace.source, self._calls)[0])
-        for attempt in range(self._habits.most_edits):
+        for _ in range(self._habits.most_edits):
             while self._chance(self._habits.passes_on):
-                self._look_at(self._rng.choice(self._exercise.bugs).line, Role.MISTAKE)
+                self._pass_on()
             if self._edit(*self._choose_edit()) or self._chance(self._habits.gives_up):
                 break
-            taken_back = self._habits.answer is AnswerToChange.TRIED
-            if attempt + 1 < self._habits.most_edits and not taken_back and self._chance(self._habits.undoes):
-                self._workspace.undo()
-                self._say(Role.ACTION, "undo", self._workspace.line(self._current))
         return (*self._pieces, Piece(role=Role.ACTION, text="submit"))
 
     def _chance(self, probability: float) -> bool:
-        return probability > 0 and self._rng.random() < probability
+        return self._rng.random() < probability
 
     def _say(self, role: Role, action: str, observation: str) -> None:
         self._pieces += [Piece(role=role, text=action), Piece(role=Role.OBSERVATION, text=observation)]
 
+    def _pass_on(self) -> None:
+        lines = [bug.line for bug in self._exercise.bugs]
+        if self._habits.order is Order.NEW:
+            lines = [line for line in lines if line not in self._seen]
+        if lines:
+            self._look_at(self._rng.choice(lines), Role.MISTAKE)
+
     def _look_at(self, line: int, role: Role) -> None:
         self._current = line
+        self._seen.add(line)
         self._say(role, f"line {line}", self._workspace.line(line))
 
     def _choose_edit(self) -> tuple[int, str]:
         wrong = [] if self._chance(self._habits.repairs) else self._wrong_edits()
-        if wrong:
-            return self._rng.choice(wrong)
-        now = self._workspace.lines
-        line = self._rng.choice([number for number, text in enumerate(self._gold, 1) if text != now[number - 1]])
-        return line, self._gold[line - 1].strip()
+        return self._rng.choice(wrong) if wrong else (self._bug.line, self._gold[self._bug.line - 1].strip())
 
     def _wrong_edits(self) -> list[tuple[int, str]]:
         same_line = [bug for bug in self._exercise.bugs if bug.line == self._bug.line]
@@ -194,11 +200,12 @@ class _Episode:
         while self._chance(self._habits.misses):
             self._say(Role.MISS, missing_call(self._workspace.source, now, self._rng), f"{NO_SUCH_TEXT}\n{now}")
         call = change_call(now, text)
+        before = self._workspace.lines
         self._workspace.set(line, text)
         report, passed = visible_report(self._workspace.source, self._calls)
         self._say(role, call, first_line(report))
-        if self._habits.answer is AnswerToChange.TRIED and not passed:
-            self._workspace.undo()
+        if not passed:
+            self._workspace.lines = before
         if self._chance(self._habits.shows):
             self._say(Role.ACTION, "show", number_lines(self._workspace.source))
         return passed

@@ -25,7 +25,7 @@ from sanderling.harness.codec import ACT, END
 
 log = logging.getLogger(__name__)
 
-WEIGHTS = {Role.PROMPT: 0.1, Role.ACTION: 1.0, Role.MISS: 0.02, Role.OBSERVATION: 0.02}
+WEIGHTS = {Role.PROMPT: 0.1, Role.ACTION: 1.0, Role.MISTAKE: 0.03, Role.MISS: 0.02, Role.OBSERVATION: 0.02}
 MAX_TOKENS = 1024
 
 
@@ -36,6 +36,8 @@ class TrainingConfig:
     batch_tokens: int = 2048  # padded tokens of one step, at most
     muon_lr: float = 0.02
     adam_lr: float = 3e-3
+    # Of the matrices. Without it attention scores reach thousands, and float32 can't tell log-probabilities to 1e-4 nats.
+    weight_decay: float = 0.1
     warmup_steps: int = 40
     stretch: int = 512  # rows among which those of like lengths are looked for
     log_every: int = 100
@@ -70,14 +72,14 @@ def new_model(tokenizer: Tokenizer, seed: int) -> LlamaForCausalLM:
     return LlamaForCausalLM(config)
 
 
-def to_row(demonstration: Demonstration, tokenizer: Tokenizer, mistakes: float) -> Row:
+def to_row(demonstration: Demonstration, tokenizer: Tokenizer) -> Row:
     """Return the tokens of a demonstration as the plain codec lays them out."""
     act, end = token_id(tokenizer, ACT), token_id(tokenizer, END)
     ids: list[int] = []
     weights: list[float] = []
     for piece in demonstration:
         new = tokenizer.encode(piece.text, add_special_tokens=False).ids
-        weight = mistakes if piece.role is Role.MISTAKE else WEIGHTS[piece.role]
+        weight = WEIGHTS[piece.role]
         weights += [weight] * len(new)
         if piece.role in ACTIONS:
             new = [*new, end]
@@ -114,7 +116,7 @@ def train(
     matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
     rest = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
     optimizers = [
-        torch.optim.Muon(matrices, lr=config.muon_lr, weight_decay=0.0),
+        torch.optim.Muon(matrices, lr=config.muon_lr, weight_decay=config.weight_decay),
         torch.optim.AdamW(rest, lr=config.adam_lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True),
     ]
     rates = [group["lr"] for optimizer in optimizers for group in optimizer.param_groups]
