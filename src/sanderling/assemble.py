@@ -55,6 +55,8 @@ _KINDS: Mapping[str, _Kind] = {
         contract=SandboxBackend,
         built_in={
             "bubblewrap": "sanderling.sandbox.bubblewrap:BubblewrapBackend",
+            "docker": "sanderling.sandbox.container:docker_backend",
+            "podman": "sanderling.sandbox.container:podman_backend",
             "local": "sanderling.sandbox.local:LocalBackend",
         },
     ),

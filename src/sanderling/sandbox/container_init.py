@@ -1,0 +1,440 @@
+"""The first process of a container: runs commands, reads and writes files, and kills whatever a command leaves.
+
+It gets its own source through its standard input (`container_channel`), so that an image needs nothing but a Python 3.10, and
+imports nothing but the standard library and the modules that came along. As process 1 of a pid namespace it can't be killed,
+stopped or traced from inside; its commands run as the same unprivileged user and never hold a descriptor of its own.
+
+A request is a JSON line, followed by as many bytes as its "size" says; so is an answer. One request at a time, but "kill" may
+come while a command runs, and is never answered.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import select
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from sanderling.errors import UnsafePath
+from sanderling.sandbox import digests, safe_files
+from sanderling.sandbox.head_and_tail import HeadAndTail
+from sanderling.sandbox.launcher import session_init
+
+PLACES = {"work": "/work", "tmp": "/tmp", "home": "/home/agent"}
+_PR_SET_DUMPABLE = 4
+_OURS = 200  # our descriptors stand above those that `session_init.become` moves about
+_CHUNK = 1 << 16
+_OOM_KILLS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
+_LEADER_PATIENCE_S = 5.0
+
+
+class Channel:
+    """The conversation with the outside over what were descriptors 0 and 1."""
+
+    def __init__(self) -> None:
+        self.reader, self.writer = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _OURS) for fd in (0, 1))
+        null = os.open(os.devnull, os.O_RDWR)
+        for fd in (0, 1):
+            os.dup2(null, fd)
+        os.close(null)
+        self._pending = b""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the beginning of a further request was read already."""
+        return bool(self._pending)
+
+    def receive(self) -> dict[str, Any] | None:
+        """Return the next request, None at the end."""
+        while b"\n" not in self._pending:
+            chunk = os.read(self.reader, _CHUNK)
+            if not chunk:
+                return None
+            self._pending += chunk
+        line, _, self._pending = self._pending.partition(b"\n")
+        return json.loads(line)
+
+    def blob(self, size: int) -> bytes:
+        """Return the next `size` bytes, which belong to the request."""
+        parts = [self._pending[:size]]
+        self._pending = self._pending[size:]
+        left = size - len(parts[0])
+        while left:
+            chunk = os.read(self.reader, min(left, 1 << 20))
+            if not chunk:
+                raise EOFError("the conversation ended in the middle of a request")
+            parts.append(chunk)
+            left -= len(chunk)
+        return b"".join(parts)
+
+    def send(self, answer: dict[str, Any], blob: bytes = b"") -> None:
+        self.write(json.dumps({**answer, "size": len(blob)}).encode() + b"\n")
+        self.write(blob)
+
+    def write(self, content: bytes) -> None:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(self.writer, view) :]
+
+
+def kill_all() -> dict[int, int]:
+    """Kill everything but ourselves and wait until it is gone; return the wait statuses by process id.
+
+    The kernel signals all processes of the namespace while none can fork past it, so one round is enough; more are made
+    because a process that was just being born is reaped a moment later.
+    """
+    statuses: dict[int, int] = {}
+    while True:
+        try:
+            os.kill(-1, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        try:
+            pid, status = os.waitpid(-1, 0)
+        except ChildProcessError:
+            return statuses
+        statuses[pid] = status
+
+
+def reap() -> dict[int, int]:
+    """Reap what has ended and return the wait statuses by process id."""
+    statuses: dict[int, int] = {}
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return statuses
+        if pid == 0:
+            return statuses
+        statuses[pid] = status
+
+
+class Running:
+    """One command, its output so far, and how it is going to end."""
+
+    def __init__(self, channel: Channel, request: dict[str, Any], stdin: bytes) -> None:
+        self._channel = channel
+        self._request = request
+        self._keeps = request["keep_processes"]
+        self._outputs = {1: HeadAndTail(request["output_bytes"]), 2: HeadAndTail(request["output_bytes"])}
+        self._pipes: dict[int, int] = {}  # read end: 1 or 2
+        self.told = b""  # what the leader or the failed child said
+        self._start(stdin)
+
+    def _start(self, stdin: bytes) -> None:
+        theirs = [_stdin_file(stdin)]
+        for number in (1, 2):
+            reader, writer = os.pipe()
+            os.set_blocking(reader, False)
+            self._pipes[reader] = number
+            theirs.append(writer)
+        self._teller, teller = os.pipe()
+        os.set_blocking(self._teller, False)
+        try:
+            self._pid = os.fork()
+            if self._pid == 0:
+                _be_command(self._request, theirs, teller, keeps=self._keeps)
+        finally:
+            for fd in (*theirs, teller):
+                os.close(fd)
+
+    def finish(self) -> tuple[dict[str, Any], bytes]:
+        """Wait for the end, see to it that nothing goes on that mustn't, and return the answer with both outputs."""
+        patience = _LEADER_PATIENCE_S if self._keeps else 0.0
+        deadline = time.monotonic() + self._request["timeout_s"] + patience
+        status, cut = self._wait(deadline)
+        if cut or not self._keeps:
+            status = kill_all().get(self._pid, status)
+        self._drain()
+        answer = self._account(status, cut)
+        if answer.get("left"):
+            kill_all()
+        for reader in (*self._pipes, self._teller):
+            os.close(reader)
+        out, err = self._outputs[1], self._outputs[2]
+        answer |= {"stdout_bytes": len(out.kept), "omitted": [out.omitted, err.omitted]}
+        return answer, out.kept + err.kept
+
+    def _account(self, status: int | None, cut: bool) -> dict[str, Any]:
+        if cut:
+            return {"exit_code": 137, "timed_out": True}
+        if self.told:
+            return json.loads(self.told)
+        code = os.waitstatus_to_exitcode(status) if status is not None else -signal.SIGKILL
+        # a leader that says nothing was killed by its command
+        return {"exit_code": 137 if self._keeps else code if code >= 0 else 128 - code, "timed_out": False}
+
+    def _wait(self, deadline: float) -> tuple[int | None, bool]:
+        """Pump output until the command ends. Return its wait status, and whether it has to be cut."""
+        poll = select.poll()
+        handle = os.pidfd_open(self._pid)
+        for fd in (*self._pipes, handle, self._channel.reader):
+            poll.register(fd, select.POLLIN)
+        try:
+            while True:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return None, True
+                ready = {fd for fd, _ in poll.poll(min(left, 1.0) * 1000)}
+                for fd in ready & self._pipes.keys():
+                    if not self._pump(fd):
+                        poll.unregister(fd)
+                if self._channel.waiting or self._channel.reader in ready:
+                    _expect_kill(self._channel)
+                    return None, True
+                ended = reap()
+                if self._pid in ended:
+                    return ended[self._pid], False
+        finally:
+            os.close(handle)
+
+    def _pump(self, reader: int) -> bool:
+        """Read once; False at the end of the stream."""
+        try:
+            chunk = os.read(reader, _CHUNK)
+        except BlockingIOError:
+            return True
+        self._outputs[self._pipes[reader]].add(chunk)
+        return bool(chunk)
+
+    def _drain(self) -> None:
+        """Take what is in the pipes: all of it, or what is there now where somebody still may write."""
+        for reader, number in self._pipes.items():
+            for _ in range(64):  # a pipe holds at most a few chunks
+                try:
+                    chunk = os.read(reader, _CHUNK)
+                except BlockingIOError:
+                    break
+                if not chunk:
+                    break
+                self._outputs[number].add(chunk)
+        try:
+            self.told = os.read(self._teller, 8192)
+        except BlockingIOError:
+            self.told = b""
+
+
+def _stdin_file(content: bytes) -> int:
+    if not content:
+        return os.open(os.devnull, os.O_RDONLY)
+    fd = os.memfd_create("stdin")
+    view = memoryview(content)
+    while view:
+        view = view[os.write(fd, view) :]
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def _be_command(request: dict[str, Any], fds: list[int], teller: int, *, keeps: bool) -> None:
+    """Turn the forked process into the command, or into the leader of one whose children may live on."""
+    os.closerange(_OURS, _OURS + 8)
+    try:
+        if keeps:
+            session_init.lead(request, fds, teller)
+        session_init.become(request, fds, teller)
+    finally:
+        os._exit(126)
+
+
+def _expect_kill(channel: Channel) -> None:
+    request = channel.receive()
+    if request is None:
+        os._exit(0)  # nobody is there any more; the kernel ends the container with us
+    if request["op"] != "kill":
+        raise ValueError(f"request {request['op']!r} while a command runs; expected 'kill'")
+
+
+def _oom_kills() -> int:
+    """Return how many processes of this container the kernel has killed for memory; 0 where it doesn't tell."""
+    for path in _OOM_KILLS:
+        try:
+            with open(path) as file:
+                counts = dict(line.split() for line in file)
+        except (OSError, ValueError):
+            continue
+        return int(counts.get("oom_kill", 0))
+    return 0
+
+
+def _execute(channel: Channel, request: dict[str, Any], stdin: bytes) -> tuple[dict[str, Any], bytes]:
+    before = _oom_kills()
+    if not request["keep_processes"]:
+        kill_all()
+    answer, outputs = Running(channel, request, stdin).finish()
+    return {**answer, "out_of_memory": _oom_kills() > before}, outputs
+
+
+def _open_workspace() -> int:
+    return os.open(PLACES["work"], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+
+
+def _scan(with_digests: bool) -> list[list[Any]]:
+    root = _open_workspace()
+    try:
+        return [
+            [entry.path, entry.kind, entry.size, entry.mode]
+            + ([digests.entry_digest(root, entry).hex()] if with_digests else [])
+            for entry in safe_files.walk(root)
+        ]
+    finally:
+        os.close(root)
+
+
+def _read(request: dict[str, Any]) -> bytes:
+    root = _open_workspace()
+    try:
+        return safe_files.read_plain(root, request["path"], request["max_bytes"])
+    finally:
+        os.close(root)
+
+
+def _write(request: dict[str, Any], content: bytes) -> None:
+    root = _open_workspace()
+    try:
+        safe_files.write_plain(root, request["path"], content)
+    finally:
+        os.close(root)
+
+
+def _packed(place: str) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """Yield what a fork needs of every entry of a place, directories before what is in them."""
+    root = os.open(PLACES[place], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    seen: dict[tuple[int, int], str] = {}
+    try:
+        for entry in safe_files.walk(root):
+            record: dict[str, Any] = {"place": place, "path": entry.path, "kind": entry.kind, "mode": entry.mode}
+            if entry.kind in ("unreadable", "too deep", "device"):
+                raise OSError(f"{entry.path!r} can't be copied: {entry.kind}")
+            if entry.kind == "socket":
+                continue  # nobody listens to it any more
+            content = b""
+            fd = safe_files.open_beneath(root, entry.path, os.O_PATH)
+            try:
+                status = os.fstat(fd)
+                record["mtime_ns"] = status.st_mtime_ns
+                if entry.kind == "link":
+                    record["target"] = os.readlink("", dir_fd=fd)
+                elif entry.kind == "hard link":
+                    record["first"] = seen.setdefault((status.st_dev, status.st_ino), entry.path)
+            finally:
+                os.close(fd)
+            if entry.kind == "file" or record.get("first") == entry.path:
+                content = _content(root, entry.path)
+            yield record, content
+    finally:
+        os.close(root)
+
+
+def _content(root: int, path: str) -> bytes:
+    fd = safe_files.open_beneath(root, path, os.O_RDONLY | os.O_NONBLOCK)
+    with open(fd, "rb") as file:
+        return file.read()
+
+
+def _pack(channel: Channel) -> None:
+    """Send everything: one message an entry, then one that ends it."""
+    for place in PLACES:
+        for record, content in _packed(place):
+            channel.send({"entry": record}, content)
+    channel.send({})
+
+
+def _unpack(channel: Channel, count: int) -> None:
+    """Receive `count` entries into places in which nobody else is at work."""
+    directories: list[tuple[str, int, int]] = []
+    failure: Exception | None = None
+    for _ in range(count):
+        request = channel.receive() or {}
+        content = channel.blob(request["size"])
+        if failure is None:
+            try:
+                _make(request["entry"], content, directories)
+            except (OSError, UnsafePath) as error:
+                failure = error  # the rest is still received, so that the conversation can go on
+    for path, mode, mtime in reversed(directories):
+        os.chmod(path, mode)
+        os.utime(path, ns=(mtime, mtime))
+    if failure is not None:
+        raise failure
+
+
+def _make(record: dict[str, Any], content: bytes, directories: list[tuple[str, int, int]]) -> None:
+    top = PLACES[record["place"]]
+    path = f"{top}/{record['path']}"
+    kind = record["kind"]
+    if kind == "directory":
+        os.mkdir(path, 0o700)
+        directories.append((path, record["mode"], record["mtime_ns"]))
+        return
+    if kind == "link":
+        os.symlink(record["target"], path)
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif record.get("first", record["path"]) != record["path"]:
+        os.link(f"{top}/{record['first']}", path)
+        return
+    else:
+        root = os.open(top, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            safe_files.write_plain(root, record["path"], content)
+        finally:
+            os.close(root)
+    if kind != "link" and "mode" in record:
+        os.chmod(path, record["mode"])
+    if "mtime_ns" in record:
+        os.utime(path, ns=(record["mtime_ns"],) * 2, follow_symlinks=False)
+
+
+def _answer(channel: Channel, request: dict[str, Any], blob: bytes) -> tuple[dict[str, Any], bytes] | None:
+    """Do what a request asks for. None: it was answered already, or needs no answer."""
+    op = request["op"]
+    if op == "exec":
+        return _execute(channel, request, blob)
+    if op == "scan":
+        return {}, json.dumps(_scan(request["digests"])).encode()
+    if op == "read":
+        return {}, _read(request)
+    if op == "write":
+        _write(request, blob)
+    elif op == "pack":
+        _pack(channel)
+        return None
+    elif op == "unpack":
+        _unpack(channel, request["count"])
+    elif op == "end":
+        kill_all()
+    elif op == "kill":
+        return None
+    return {}, b""
+
+
+def serve(channel: Channel) -> None:
+    """Answer requests until nobody asks any more."""
+    tools = sum(len(files) for _, _, files in os.walk("/tools"))
+    closed = [path for path in PLACES.values() if not os.access(path, os.W_OK | os.X_OK)]
+    channel.send({"uid": os.getuid(), "writable_root": os.access("/", os.W_OK), "closed": closed, "tools": tools})
+    while (request := channel.receive()) is not None:
+        blob = channel.blob(request["size"])
+        try:
+            answer = _answer(channel, request, blob)
+        except UnsafePath as error:
+            answer = {"unsafe": str(error)}, b""
+        except OSError as error:
+            answer = {"failed": f"{request['op']}: {error}", "errno": error.errno}, b""
+        if answer is not None:
+            channel.send(*answer)
+
+
+def main() -> None:
+    """Shut ourselves off from what will run beside us, and serve."""
+    if os.getpid() != 1:
+        raise SystemExit("not process 1 of a container: nothing is run, since a command's end kills all that can be seen")
+    session_init.prctl(_PR_SET_DUMPABLE, 0)
+    # A process 1 gets no signal from inside but those that it handles; Python handles this one.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.umask(0o022)
+    serve(Channel())
