@@ -79,8 +79,16 @@ class ContainerBackend:
         """Run a sandbox of a backend like this one and say what was found."""
         from sanderling.sandbox.container_doctor import probe_container
 
-        settings = {"image": self._image, "state_dir": self._state_dir, "cpus": self._cpus, "python": self._python}
-        return probe_container(self.engine.kind, lambda: ContainerBackend(self.engine.program, **settings))
+        def twin() -> ContainerBackend:
+            return ContainerBackend(
+                self.engine.program,
+                image=self._image,
+                state_dir=self._state_dir,
+                cpus=self._cpus,
+                python=self._python,
+            )
+
+        return probe_container(self.engine.kind, twin)
 
     def slots(self) -> asyncio.Semaphore:
         """Return the semaphore that bounds running commands, for the running event loop."""
@@ -122,11 +130,13 @@ class ContainerBackend:
     async def _open(self, plan: ContainerPlan, spec: SandboxSpec) -> ContainerChannel:
         words = [self.engine.program, *run_words(self.engine.kind, plan)]
         try:
-            return await ContainerChannel.open(words, spec.limits.sandbox_create_s)
+            return await ContainerChannel.open(words, Path(plan.seccomp).parent, spec.limits.sandbox_create_s)
         except ChannelLost as error:
             text = str(error)
             if "3.10 or newer" in text or ("executable file" in text and plan.python in text):
-                raise SandboxUnavailable(f"image {plan.image!r} has no Python 3.10 or newer as {plan.python!r}: {text}") from error
+                raise SandboxUnavailable(
+                    f"image {plan.image!r} has no Python 3.10 or newer as {plan.python!r}: {text}"
+                ) from error
             raise lost(self.engine, error) from error
 
     async def _give_up(self, name: str) -> None:
@@ -235,7 +245,9 @@ def _check_hello(engine: Engine, channel: ContainerChannel, spec: SandboxSpec, i
             "machine's directories; use an engine that runs here"
         )
     if hello["uid"] == 0 or hello["writable_root"]:
-        raise SandboxUnavailable(f"{engine.kind} ran {image!r} as root or with a writable root; it isn't used like that")
+        raise SandboxUnavailable(
+            f"{engine.kind} ran {image!r} as root or with a writable root; it isn't used like that"
+        )
     if hello["closed"]:
         raise SandboxUnavailable(
             f"{engine.kind} gave commands no right to write to {', '.join(hello['closed'])}; use an image without these "

@@ -20,8 +20,16 @@ _WORDS_BYTES = 4096  # kept of what the client says on its standard error
 _END_S = 15.0
 _LEAVE_S = 3.0  # then a client that hangs is killed
 _PACKAGES = ("sanderling", "sanderling.sandbox", "sanderling.sandbox.launcher")
-_MODULES = ("errors", "sandbox.safe_files", "sandbox.digests", "sandbox.head_and_tail", "sandbox.launcher.session_init")
-_FIRST = "sandbox.container_init"
+# in the order of their imports; the last one is run
+_MODULES = (
+    "errors",
+    "sandbox.safe_files",
+    "sandbox.digests",
+    "sandbox.head_and_tail",
+    "sandbox.launcher.session_init",
+    "sandbox.container_files",
+    "sandbox.container_init",
+)
 
 # What the container is started with. It takes its modules from its input and runs the last one.
 BOOT = """
@@ -59,7 +67,7 @@ def modules() -> bytes:
     """Return what the boot program reads: a length, and the sources of the modules in the order of their imports."""
     top = Path(__file__).parent.parent
     sources = dict.fromkeys(_PACKAGES, "")
-    for name in (*_MODULES, _FIRST):
+    for name in _MODULES:
         sources[f"sanderling.{name}"] = (top / f"{name.replace('.', '/')}.py").read_text()
     content = json.dumps(sources).encode()
     return b"%d\n" % len(content) + content
@@ -77,8 +85,8 @@ class ContainerChannel:
         self.hello: dict[str, Any] = {}
 
     @classmethod
-    async def open(cls, argv: Sequence[str], limit_s: float) -> ContainerChannel:
-        """Start the engine's client and wait until the first process is ready.
+    async def open(cls, argv: Sequence[str], directory: Path, limit_s: float) -> ContainerChannel:
+        """Start the engine's client, in a directory of ours, and wait until the first process is ready.
 
         Raises:
             ChannelLost: it didn't come up; the message is the engine's.
@@ -89,6 +97,7 @@ class ContainerChannel:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             limit=_LINE_BYTES,
+            cwd=directory,  # some engines leave notes in it
             start_new_session=True,  # an interrupt of the terminal isn't passed on to the container
         )
         channel = cls(process)
@@ -117,7 +126,9 @@ class ContainerChannel:
         """Why no request can be sent any more; empty while one can."""
         return self._lost
 
-    async def request(self, fields: dict[str, Any], blob: bytes = b"", *, limit_s: float) -> tuple[dict[str, Any], bytes]:
+    async def request(
+        self, fields: dict[str, Any], blob: bytes = b"", *, limit_s: float
+    ) -> tuple[dict[str, Any], bytes]:
         """Send a request and return its answer.
 
         Raises:
@@ -217,8 +228,14 @@ class ContainerChannel:
             os.kill(self._process.pid, signal.SIGKILL)  # not `Process.kill`, which may reap it before its watcher does
             await self._process.wait()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._listening, _END_S)
-        self._process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001  the pipes, of which one may be unread
+            await asyncio.wait_for(self._drain(), _END_S)
+
+    async def _drain(self) -> None:
+        """Read what nobody asked for any more, so that the pipes are closed."""
+        assert self._process.stdout is not None
+        while await self._process.stdout.read(_WORDS_BYTES):
+            pass
+        await self._listening
 
 
 def _checked(answer: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 _ALWAYS_OPEN = (
     "shared_kernel: a bug of the kernel is a way out; for hostile code use an engine whose runtime makes virtual machines",
     "interpreter: python3 is the image's own, whose version may differ from ours",
-    "engine_access: whoever may use the engine's daemon is as good as root on this machine; commands can't reach it",
+)
+_DOCKER_OPEN = (
+    "engine_access: whoever may use docker's daemon is as good as root on this machine; commands can't reach it",
 )
 _PODMAN_OPEN = (
     "many_files: a tmpfs of podman takes no bound on its inodes; empty files count against the memory limit alone",
@@ -42,7 +44,7 @@ def probe_container(kind: str, make: Callable[[], ContainerBackend]) -> Capabili
         mode="container",
         isolation="container",
         usable=not missing,
-        open_risks=(*(_PODMAN_OPEN if kind == "podman" else ()), *_ALWAYS_OPEN),
+        open_risks=(*(_PODMAN_OPEN if kind == "podman" else _DOCKER_OPEN), *_ALWAYS_OPEN),
         missing=missing,
     )
 

@@ -1,13 +1,13 @@
 """The command line of a container engine: which words it takes, and what its failures mean.
 
-Docker and Podman take the same words for almost everything. Where they differ: a tmpfs of Podman takes no number of inodes, has
-its own word for its owner, and is filled from the image unless it is told not to; Podman passes proxy variables on and adds writable places to a read-only root unless it is told not to.
+Docker and Podman take the same words for almost everything. Where they differ: a tmpfs of Podman takes no number of inodes,
+has its own word for its owner, and is filled from the image unless it is told not to; Podman passes proxy variables on and adds
+writable places to a read-only root unless it is told not to.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import resource
 import shutil
 import subprocess
@@ -21,7 +21,8 @@ from sanderling.sandbox.container_channel import BOOT
 from sanderling.types import Limits
 
 OWNER_LABEL = "sanderling.owner"
-USER_ID = 61_000  # in a range that systems leave unused: a user of the host would share limits and keyrings with commands
+# In a range that systems leave unused: a user of the host would share limits and keyrings with commands.
+USER_ID = 61_000
 _MIB = 1 << 20
 _OWN_MEMORY = 64 * _MIB  # of the first process, and what the kernel charges for directories and inodes
 _INODES = 50_000
@@ -115,11 +116,13 @@ def find_engine(name: str) -> Engine:
     """
     kind = next((kind for kind in reversed(_ENGINES) if kind in Path(name).name), None)
     if kind is None:
-        raise SandboxUnavailable(f"{name!r} is no container engine; expected docker or podman, or the path of one of them")
+        raise SandboxUnavailable(
+            f"{name!r} is no container engine; expected docker or podman, or the path of one of them"
+        )
     found = shutil.which(name)
     if found is None:
         raise SandboxUnavailable(f"no program {name!r} on the PATH; install {_ENGINES[kind]}, or use bubblewrap")
-    return Engine(kind=kind, program=os.path.abspath(found))
+    return Engine(kind=kind, program=str(Path(found).absolute()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,21 +10,20 @@ come while a command runs, and is never answered.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import select
 import signal
 import time
-from collections.abc import Iterator
 from typing import Any
 
 from sanderling.errors import UnsafePath
-from sanderling.sandbox import digests, safe_files
+from sanderling.sandbox import container_files
 from sanderling.sandbox.head_and_tail import HeadAndTail
 from sanderling.sandbox.launcher import session_init
 
-PLACES = {"work": "/work", "tmp": "/tmp", "home": "/home/agent"}
 _PR_SET_DUMPABLE = 4
 _OURS = 200  # our descriptors stand above those that `session_init.become` moves about
 _CHUNK = 1 << 16
@@ -89,10 +88,8 @@ def kill_all() -> dict[int, int]:
     """
     statuses: dict[int, int] = {}
     while True:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(-1, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         try:
             pid, status = os.waitpid(-1, 0)
         except ChildProcessError:
@@ -268,143 +265,22 @@ def _execute(channel: Channel, request: dict[str, Any], stdin: bytes) -> tuple[d
     return {**answer, "out_of_memory": _oom_kills() > before}, outputs
 
 
-def _open_workspace() -> int:
-    return os.open(PLACES["work"], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
-
-
-def _scan(with_digests: bool) -> list[list[Any]]:
-    root = _open_workspace()
-    try:
-        return [
-            [entry.path, entry.kind, entry.size, entry.mode]
-            + ([digests.entry_digest(root, entry).hex()] if with_digests else [])
-            for entry in safe_files.walk(root)
-        ]
-    finally:
-        os.close(root)
-
-
-def _read(request: dict[str, Any]) -> bytes:
-    root = _open_workspace()
-    try:
-        return safe_files.read_plain(root, request["path"], request["max_bytes"])
-    finally:
-        os.close(root)
-
-
-def _write(request: dict[str, Any], content: bytes) -> None:
-    root = _open_workspace()
-    try:
-        safe_files.write_plain(root, request["path"], content)
-    finally:
-        os.close(root)
-
-
-def _packed(place: str) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """Yield what a fork needs of every entry of a place, directories before what is in them."""
-    root = os.open(PLACES[place], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    seen: dict[tuple[int, int], str] = {}
-    try:
-        for entry in safe_files.walk(root):
-            record: dict[str, Any] = {"place": place, "path": entry.path, "kind": entry.kind, "mode": entry.mode}
-            if entry.kind in ("unreadable", "too deep", "device"):
-                raise OSError(f"{entry.path!r} can't be copied: {entry.kind}")
-            if entry.kind == "socket":
-                continue  # nobody listens to it any more
-            content = b""
-            fd = safe_files.open_beneath(root, entry.path, os.O_PATH)
-            try:
-                status = os.fstat(fd)
-                record["mtime_ns"] = status.st_mtime_ns
-                if entry.kind == "link":
-                    record["target"] = os.readlink("", dir_fd=fd)
-                elif entry.kind == "hard link":
-                    record["first"] = seen.setdefault((status.st_dev, status.st_ino), entry.path)
-            finally:
-                os.close(fd)
-            if entry.kind == "file" or record.get("first") == entry.path:
-                content = _content(root, entry.path)
-            yield record, content
-    finally:
-        os.close(root)
-
-
-def _content(root: int, path: str) -> bytes:
-    fd = safe_files.open_beneath(root, path, os.O_RDONLY | os.O_NONBLOCK)
-    with open(fd, "rb") as file:
-        return file.read()
-
-
-def _pack(channel: Channel) -> None:
-    """Send everything: one message an entry, then one that ends it."""
-    for place in PLACES:
-        for record, content in _packed(place):
-            channel.send({"entry": record}, content)
-    channel.send({})
-
-
-def _unpack(channel: Channel, count: int) -> None:
-    """Receive `count` entries into places in which nobody else is at work."""
-    directories: list[tuple[str, int, int]] = []
-    failure: Exception | None = None
-    for _ in range(count):
-        request = channel.receive() or {}
-        content = channel.blob(request["size"])
-        if failure is None:
-            try:
-                _make(request["entry"], content, directories)
-            except (OSError, UnsafePath) as error:
-                failure = error  # the rest is still received, so that the conversation can go on
-    for path, mode, mtime in reversed(directories):
-        os.chmod(path, mode)
-        os.utime(path, ns=(mtime, mtime))
-    if failure is not None:
-        raise failure
-
-
-def _make(record: dict[str, Any], content: bytes, directories: list[tuple[str, int, int]]) -> None:
-    top = PLACES[record["place"]]
-    path = f"{top}/{record['path']}"
-    kind = record["kind"]
-    if kind == "directory":
-        os.mkdir(path, 0o700)
-        directories.append((path, record["mode"], record["mtime_ns"]))
-        return
-    if kind == "link":
-        os.symlink(record["target"], path)
-    elif kind == "fifo":
-        os.mkfifo(path)
-    elif record.get("first", record["path"]) != record["path"]:
-        os.link(f"{top}/{record['first']}", path)
-        return
-    else:
-        root = os.open(top, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            safe_files.write_plain(root, record["path"], content)
-        finally:
-            os.close(root)
-    if kind != "link" and "mode" in record:
-        os.chmod(path, record["mode"])
-    if "mtime_ns" in record:
-        os.utime(path, ns=(record["mtime_ns"],) * 2, follow_symlinks=False)
-
-
 def _answer(channel: Channel, request: dict[str, Any], blob: bytes) -> tuple[dict[str, Any], bytes] | None:
     """Do what a request asks for. None: it was answered already, or needs no answer."""
     op = request["op"]
     if op == "exec":
         return _execute(channel, request, blob)
     if op == "scan":
-        return {}, json.dumps(_scan(request["digests"])).encode()
+        return {}, json.dumps(container_files.scan(with_digests=request["digests"])).encode()
     if op == "read":
-        return {}, _read(request)
+        return {}, container_files.read(request)
     if op == "write":
-        _write(request, blob)
+        container_files.write(request, blob)
     elif op == "pack":
-        _pack(channel)
+        container_files.pack(channel)
         return None
     elif op == "unpack":
-        _unpack(channel, request["count"])
+        container_files.unpack(channel, request["count"])
     elif op == "end":
         kill_all()
     elif op == "kill":
@@ -415,7 +291,7 @@ def _answer(channel: Channel, request: dict[str, Any], blob: bytes) -> tuple[dic
 def serve(channel: Channel) -> None:
     """Answer requests until nobody asks any more."""
     tools = sum(len(files) for _, _, files in os.walk("/tools"))
-    closed = [path for path in PLACES.values() if not os.access(path, os.W_OK | os.X_OK)]
+    closed = [path for path in container_files.PLACES.values() if not os.access(path, os.W_OK | os.X_OK)]
     channel.send({"uid": os.getuid(), "writable_root": os.access("/", os.W_OK), "closed": closed, "tools": tools})
     while (request := channel.receive()) is not None:
         blob = channel.blob(request["size"])
@@ -432,7 +308,9 @@ def serve(channel: Channel) -> None:
 def main() -> None:
     """Shut ourselves off from what will run beside us, and serve."""
     if os.getpid() != 1:
-        raise SystemExit("not process 1 of a container: nothing is run, since a command's end kills all that can be seen")
+        raise SystemExit(
+            "not process 1 of a container: nothing is run, since a command's end kills all that can be seen"
+        )
     session_init.prctl(_PR_SET_DUMPABLE, 0)
     # A process 1 gets no signal from inside but those that it handles; Python handles this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -45,7 +45,12 @@ class ContainerSandbox:
     """See `sanderling.sandbox.protocol.Sandbox`. Created by `ContainerBackend.create`."""
 
     def __init__(
-        self, backend: ContainerBackend, name: str, spec: SandboxSpec, environment: dict[str, str], channel: ContainerChannel
+        self,
+        backend: ContainerBackend,
+        name: str,
+        spec: SandboxSpec,
+        environment: dict[str, str],
+        channel: ContainerChannel,
     ) -> None:
         self.id = name
         self._backend = backend
@@ -113,7 +118,9 @@ class ContainerSandbox:
         await self._ask({"op": "end"})
         found = await self._scan(with_digests=True)
         base = {"/".join(safe_files.checked_parts(path)): content for path, content in self._spec.files.items()}
-        changed = {e.path for e, digest in found if e.path not in base or digests.digest_with(e, base[e.path]) != digest}
+        changed = {
+            e.path for e, digest in found if e.path not in base or digests.digest_with(e, base[e.path]) != digest
+        }
         contents: dict[str, bytes | UnsafePath] = {}
         for entry, _ in found:
             takes = entry.kind == "file" and entry.size <= max_bytes and safe_files.is_text_name(entry.path)
@@ -126,7 +133,9 @@ class ContainerSandbox:
         def read(entry: FoundFile, most: int) -> bytes:
             if entry.path not in changed:
                 return base[entry.path]
-            content = contents.get(entry.path, base.get(entry.path, b"") + b"\0")  # not to be taken: no matter how it differs
+            content = contents.get(
+                entry.path, base.get(entry.path, b"") + b"\0"
+            )  # not to be taken: no matter how it differs
             if isinstance(content, UnsafePath):
                 raise content
             return content
@@ -185,11 +194,15 @@ class ContainerSandbox:
         if state is None:
             self._gone = SandboxLost(f"container {self.id} was removed from outside; {error}")
         elif state.get("OOMKilled") and not state.get("Running"):
-            self._gone = SandboxBroken(f"commands used up the memory of container {self.id} until the kernel ended it whole")
+            self._gone = SandboxBroken(
+                f"commands used up the memory of container {self.id} until the kernel ended it whole"
+            )
         elif state.get("Running"):
             self._gone = SandboxLost(f"container {self.id} runs, but doesn't answer: {error}")
         else:
-            self._gone = SandboxLost(f"container {self.id} ended with {state.get('ExitCode')}, killed from outside: {error}")
+            self._gone = SandboxLost(
+                f"container {self.id} ended with {state.get('ExitCode')}, killed from outside: {error}"
+            )
         return self._gone
 
     def _check_alive(self) -> None:

@@ -106,8 +106,8 @@ def refuse_image(spec: SandboxSpec, backend: str) -> None:
     """Raise `SandboxUnavailable` where a spec names an image: for backends that show this machine's own system."""
     if spec.image:
         raise SandboxUnavailable(
-            f"the sandbox needs the container image {spec.image!r}, and {backend} has none: its commands see this machine's own "
-            "system. Use the backend docker or podman"
+            f"the sandbox needs the container image {spec.image!r}, and {backend} has none: its commands see this machine's "
+            "own system. Use the backend docker or podman"
         )
 
 

@@ -27,6 +27,7 @@ _OVERLAY_ATTRIBUTES = ("trusted.overlay.", "user.overlay.")
 
 Read = Callable[[FoundFile, int], bytes]
 
+
 def _was_directory(state: State, path: str) -> bool:
     return state.get(path, b"").startswith(b"d")
 

@@ -19,10 +19,22 @@ from sanderling.errors import SandboxUnavailable
 
 HOST_IMAGE = "localhost/sanderling-host:test"
 _PROGRAMS = (
-    "sh cat chmod cp cut date dd echo env expr false find grep head id ln ls mkdir mkfifo mktemp mv nice nohup printf pwd "
-    "readlink rm rmdir sed seq sha256sum sleep sort stat tail tee test timeout touch tr true uname uniq wc xargs"
-).split()
-_LEFT_OUT = {"__pycache__", "site-packages", "test", "tests", "idlelib", "ensurepip", "tkinter", "turtledemo", "lib2to3"}
+    "sh", "cat", "chmod", "cp", "cut", "date", "dd", "echo", "env", "expr", "false", "find", "grep", "head", "id",
+    "ln", "ls", "mkdir", "mkfifo", "mktemp", "mv", "nice", "nohup", "printf", "pwd", "readlink", "rm", "rmdir", "sed",
+    "seq", "sha256sum", "sleep", "sort", "stat", "tail", "tee", "test", "timeout", "touch", "tr", "true", "uname",
+    "uniq", "wc", "xargs",
+)  # fmt: skip
+_LEFT_OUT = {
+    "__pycache__",
+    "site-packages",
+    "test",
+    "tests",
+    "idlelib",
+    "ensurepip",
+    "tkinter",
+    "turtledemo",
+    "lib2to3",
+}
 _PASSWORDS = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/bin/sh\n"
 
 
@@ -71,8 +83,7 @@ def _interpreter_files() -> Iterable[Path]:
     for name in ("python3", version):
         if (prefix / "bin" / name).exists():
             yield prefix / "bin" / name
-    for library in sorted((prefix / "lib").glob(f"libpython{sys.version_info.major}*.so*")):
-        yield library
+    yield from sorted((prefix / "lib").glob(f"libpython{sys.version_info.major}*.so*"))
     for directory, names, files in os.walk(prefix / "lib" / version):
         names[:] = sorted(name for name in names if name not in _LEFT_OUT and not name.startswith("config-"))
         for name in sorted(files):

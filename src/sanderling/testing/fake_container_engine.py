@@ -1,13 +1,14 @@
 """The part of a container engine's command line that Sanderling uses, over real processes in namespaces of bubblewrap.
 
-It is a program: `FakeEngine.install` writes an executable "docker" or "podman" that runs `main` here. Every call is written down
-word for word, words that it doesn't know are refused as the real program refuses them, and faults can be switched on. What it
-can't show: limits on memory, processes and processors, images (all of them are this machine's own system), seccomp profiles.
+It is a program: `FakeEngine.install` writes an executable "docker" or "podman" that runs `main` here. Every call is written
+down word for word, words that it doesn't know are refused as the real program refuses them, and faults can be switched on. What
+it can't show: limits on memory, processes and processors, images (all of them are this machine's own system), seccomp profiles.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -163,9 +165,18 @@ def _remove(place: Path, words: list[str], faults: dict[str, str]) -> int:
             os.kill(found["pid"], signal.SIGKILL)
         while _is_alive(found["pid"]):
             time.sleep(0.002)
-    for path in (place / "containers").glob(f"{words[-1]}.*"):
-        path.unlink()
+    with _locked(place):
+        for path in (place / "containers").glob(f"{words[-1]}.*"):
+            path.unlink()
     return 0
+
+
+@contextlib.contextmanager
+def _locked(place: Path) -> Generator[None]:
+    """Let a container's end and its removal come one after the other."""
+    with (place / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _is_alive(pid: int) -> bool:
@@ -198,8 +209,9 @@ def _run(place: Path, words: list[str], faults: dict[str, str]) -> int:
     fields["pid"] = json.loads(told)["child-pid"] if told.strip() else started.pid
     _record(place, name, fields)
     code = started.wait()
-    if (place / "containers" / f"{name}.json").exists():
-        _record(place, name, {**fields, "running": False, "exit_code": code if code >= 0 else 128 - code})
+    with _locked(place):
+        if (place / "containers" / f"{name}.json").exists():
+            _record(place, name, {**fields, "running": False, "exit_code": code if code >= 0 else 128 - code})
     return code if code >= 0 else 128 - code
 
 
@@ -225,7 +237,16 @@ def _bubblewrap(options: dict[str, list[str]], *, as_root: bool) -> list[str]:
     vector = ["bwrap", "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
     vector += ["--unshare-net"] if options.get("--network") == ["none"] else []
     vector += ["--uid", user, "--gid", group, "--hostname", options["--hostname"][0], "--as-pid-1", "--clearenv"]
-    vector += ["--setenv", "PATH", _search_path(), "--cap-drop", options["--cap-drop"][0], *_system(), "--proc", "/proc"]
+    vector += [
+        "--setenv",
+        "PATH",
+        _search_path(),
+        "--cap-drop",
+        options["--cap-drop"][0],
+        *_system(),
+        "--proc",
+        "/proc",
+    ]
     vector += ["--dev", "/dev", "--perms", "1777", "--size", options["--shm-size"][0], "--tmpfs", "/dev/shm"]
     vector += ["--dir", "/tools"]
     for text in options.get("--tmpfs", ()):
@@ -248,7 +269,7 @@ def _system() -> list[str]:
     for name in _SYSTEM:
         path = Path("/", name)
         if path.is_symlink():
-            words += ["--symlink", os.readlink(path), str(path)]
+            words += ["--symlink", str(path.readlink()), str(path)]
         elif path.exists() and stat.S_ISDIR(path.stat().st_mode):
             words += ["--ro-bind", str(path), str(path)]
     prefix = os.path.realpath(sys.base_prefix)
