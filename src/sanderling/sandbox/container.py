@@ -65,6 +65,7 @@ class ContainerBackend:
     ) -> None:
         self.engine: Engine = find_engine(engine)
         self.alive: dict[str, ContainerSandbox | None] = {}  # by the container's name; None: on its way
+        self.unbounded: set[str] = set()  # "memory", "processes": what the engine doesn't limit, as containers saw it
         self._image, self._python, self._cpus = image, python, cpus
         self._state_dir = default_state_dir() if state_dir is None else Path(state_dir)
         self._max_running = max_running or 2 * (os.cpu_count() or 1)
@@ -121,6 +122,7 @@ class ContainerBackend:
             sandbox = ContainerSandbox(self, plan.name, spec, environment, channel)
             self.alive[plan.name] = sandbox
             _check_hello(self.engine, channel, spec, image)
+            self.unbounded.update(channel.hello["unbounded"])
             await sandbox.fill(entries)
         except BaseException:
             await self._give_up(plan.name)

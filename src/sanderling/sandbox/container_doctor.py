@@ -21,22 +21,31 @@ _DOCKER_OPEN = (
 _PODMAN_OPEN = (
     "many_files: a tmpfs of podman takes no bound on its inodes; empty files count against the memory limit alone",
 )
+_UNBOUNDED = {
+    "memory": (
+        "memory_total: the engine sets no limit on memory here; each process has one, but not all together",
+        "memory_shared: the engine sets no limit on memory here, and shared memory isn't counted",
+    ),
+    "processes": ("fork_bomb: the engine sets no limit on processes here",),
+}
 
 
 def probe_container(kind: str, make: Callable[[], ContainerBackend]) -> Capabilities:
     """Run a sandbox of the backend that `make` makes and say what it guarantees here."""
     from sanderling.sandbox.doctor import run_apart, try_sandbox
 
-    async def attempt() -> None:
+    async def attempt() -> set[str]:
         backend = make()
         try:
             await try_sandbox(backend)
         finally:
             await backend.close()
+        return backend.unbounded
 
     missing: tuple[str, ...] = ()
+    unbounded: set[str] = set()
     try:
-        run_apart(attempt())
+        unbounded = run_apart(attempt())
     except (SanderlingError, OSError) as error:
         missing = (str(error),)
     return Capabilities(
@@ -44,7 +53,11 @@ def probe_container(kind: str, make: Callable[[], ContainerBackend]) -> Capabili
         mode="container",
         isolation="container",
         usable=not missing,
-        open_risks=(*(_PODMAN_OPEN if kind == "podman" else _DOCKER_OPEN), *_ALWAYS_OPEN),
+        open_risks=(
+            *(risk for name in sorted(unbounded) for risk in _UNBOUNDED[name]),
+            *(_PODMAN_OPEN if kind == "podman" else _DOCKER_OPEN),
+            *_ALWAYS_OPEN,
+        ),
         missing=missing,
     )
 

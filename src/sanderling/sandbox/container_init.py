@@ -28,6 +28,11 @@ _PR_SET_DUMPABLE = 4
 _OURS = 200  # our descriptors stand above those that `session_init.become` moves about
 _CHUNK = 1 << 16
 _OOM_KILLS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
+_LIMITS = {
+    "memory": ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+    "processes": ("/sys/fs/cgroup/pids.max", "/sys/fs/cgroup/pids/pids.max"),
+}
+_HUGE = 1 << 60  # how the first version of control groups says that there is no limit
 _LEADER_PATIENCE_S = 5.0
 
 
@@ -288,11 +293,33 @@ def _answer(channel: Channel, request: dict[str, Any], blob: bytes) -> tuple[dic
     return {}, b""
 
 
+def _unbounded() -> list[str]:
+    """Return what the engine was asked to limit and didn't, as far as the kernel shows it in here."""
+    return [name for name, paths in _LIMITS.items() if not any(_is_limit(path) for path in paths)]
+
+
+def _is_limit(path: str) -> bool:
+    try:
+        with open(path) as file:
+            text = file.read().strip()
+    except OSError:
+        return False
+    return text.isdigit() and int(text) < _HUGE
+
+
+def _hello() -> dict[str, Any]:
+    return {
+        "uid": os.getuid(),
+        "writable_root": os.access("/", os.W_OK),
+        "closed": [path for path in container_files.PLACES.values() if not os.access(path, os.W_OK | os.X_OK)],
+        "tools": sum(len(files) for _, _, files in os.walk("/tools")),
+        "unbounded": _unbounded(),
+    }
+
+
 def serve(channel: Channel) -> None:
-    """Answer requests until nobody asks any more."""
-    tools = sum(len(files) for _, _, files in os.walk("/tools"))
-    closed = [path for path in container_files.PLACES.values() if not os.access(path, os.W_OK | os.X_OK)]
-    channel.send({"uid": os.getuid(), "writable_root": os.access("/", os.W_OK), "closed": closed, "tools": tools})
+    """Say hello, and answer requests until nobody asks any more."""
+    channel.send(_hello())
     while (request := channel.receive()) is not None:
         blob = channel.blob(request["size"])
         try:
