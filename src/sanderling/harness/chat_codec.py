@@ -30,8 +30,8 @@ _JSON_CALL = re.compile(r'<tool_call>\s*\{\s*"(name|arguments)"')  # other model
 _OPEN_THINKING = re.compile(r"<think>\s*\Z")
 _SAID, _SEEN, _TASK = "sanderling said this", "sanderling saw that", "sanderling asked for it"
 _TOOLS_INTRODUCTION = (
-    "# Tools\n\nThese are the tools, as JSON schemas:\n<tools>\n{schemas}\n</tools>\n\nA tool is called by a JSON object between "
-    'tags, with arguments as its schema says:\n<tool_call>\n{{"name": "...", "arguments": {{...}}}}\n</tool_call>'
+    "# Tools\n\nThese are the tools, as JSON schemas:\n<tools>\n{schemas}\n</tools>\n\nA tool is called by a JSON object "
+    'between tags, with arguments as its schema says:\n<tool_call>\n{{"name": "...", "arguments": {{...}}}}\n</tool_call>'
 )
 
 
@@ -81,8 +81,8 @@ class ChatCodec:
         Args:
             tokenizer: of a model folder with a chat template.
             system: the instructions.
-            tools: JSON schemas. A template that names each of them and shows a JSON call between `<tool_call>` tags declares them
-                itself; otherwise they stand behind the instructions.
+            tools: JSON schemas. A template that names each of them and shows a JSON call between `<tool_call>` tags
+                declares them itself; otherwise they stand behind the instructions.
 
         Raises:
             ModelError: there is no template, it can't lay out a conversation of several turns, or it doesn't end an

@@ -35,7 +35,8 @@ class ToyTokenizer:
         self._names = {token: name for name, token in self._special.items()}
         self._eos = None if eos is None else self._special[eos]
         variables = {} if eos is None else {"eos_token": eos}
-        self._chat = chat_template and ChatTemplates(sources={"default": chat_template}, variables=variables)
+        sources = {} if chat_template is None else {"default": chat_template}
+        self._chat = ChatTemplates(sources=sources, variables=variables) if sources else None
 
     @property
     def vocab_size(self) -> int:
@@ -64,7 +65,7 @@ class ToyTokenizer:
 
     @property
     def chat_templates(self) -> ChatTemplates | None:
-        return self._chat or None
+        return self._chat
 
     @property
     def special_tokens(self) -> tuple[str, ...]:
