@@ -203,7 +203,9 @@ def tokenizers(tmp_path_factory):
 
 
 TEXT = st.text(st.sampled_from("ab \n<|>/_{}\"'é🐦") | st.characters(codec="utf-8"), max_size=20)
-SPELLED = st.sampled_from(["<|im_end|>", "</s>", "<|eot_id|>", "<think>", "</think>", "hello", "\ufdd0", "[/INST]", "\n\n"])
+SPELLED = st.sampled_from(
+    ["<|im_end|>", "</s>", "<|eot_id|>", "<think>", "</think>", "hello", "\ufdd0", "[/INST]", "\n\n"]
+)
 WORDS = st.lists(TEXT | SPELLED, max_size=4).map("".join)
 TURN = st.tuples(WORDS, st.lists(WORDS, min_size=1, max_size=2))
 

@@ -13,7 +13,7 @@ from sanderling.harness.tokenizer import FastTokenizer
 from sanderling.testing.chat_templates import KINDS, write_chat_tokenizer
 
 CONVERSATIONS = [
-    [("user", "Fix <it> & \"that\".\n")],
+    [("user", 'Fix <it> & "that".\n')],
     [("system", "You fix."), ("user", "Fix ünïcode 🐦.")],
     [("user", "Fix."), ("assistant", "<think>\nhm\n</think>\n\n  done \n"), ("user", "Really?")],
     [("system", "S"), ("user", "U"), ("assistant", "A"), ("tool", "one"), ("tool", "two"), ("assistant", "B")],

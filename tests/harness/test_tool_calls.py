@@ -25,10 +25,12 @@ HARNESS = ToolCallHarness(test_argv=("test",))
 
 
 def call(name: str, **arguments: object) -> str:
-    return f'<tool_call>\n{json.dumps({"name": name, "arguments": arguments})}\n</tool_call>'
+    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
 
 
-def converse(*actions: str, harness: ToolCallHarness = HARNESS, task: Task = TASK) -> tuple[list[Reply], dict[str, bytes]]:
+def converse(
+    *actions: str, harness: ToolCallHarness = HARNESS, task: Task = TASK
+) -> tuple[list[Reply], dict[str, bytes]]:
     """Act in a fresh workspace; return the replies and the files."""
 
     async def run():
@@ -44,7 +46,9 @@ def parse(text: str) -> list[ToolCall | CallError]:
     return parse_calls(text, HARNESS.tools, max_bytes=1000)
 
 
-@pytest.mark.parametrize("name", ["list_files", "read_file", "search", "replace", "write_file", "run_tests", "bash", "submit"])
+@pytest.mark.parametrize(
+    "name", ["list_files", "read_file", "search", "replace", "write_file", "run_tests", "bash", "submit"]
+)
 def test_a_schema_is_that_of_transformers(name):
     from transformers.utils import get_json_schema
 
@@ -149,7 +153,7 @@ def test_tags_inside_of_an_argument_are_text():
         ('{"name": "read_file", "arguments": {"path": "a", "start": null}}', BadCall.WRONG_TYPE, "got null"),
         ('{"name": "read_file", "arguments": {"path": {"a": 1}}}', BadCall.WRONG_TYPE, "got an object"),
         ('{"name": "read_file", "arguments": {"path": "\\ud800"}}', BadCall.WRONG_TYPE, "surrogate"),
-        ('{"name": "write_file", "arguments": {"path": "a", "content": "' + "x" * 1000 + '"}}', BadCall.OVERSIZED, "at most 1000"),
+        (f"{{{1000 * ' '}}}", BadCall.OVERSIZED, "at most 1000"),
     ],
 )  # fmt: skip
 def test_every_malformed_form_has_its_own_words(body, kind, words):
@@ -191,7 +195,9 @@ def test_probe_d12_bad_calls():
     replies, files = converse(f"{call('read_file', path='calc.py')}\n{cut}\n{empty}", large, call("submit"))
     first, second, last = replies
     assert first.parts[0] == "[1] 1\tdef add(a, b):\n2\t    return a - b"
-    assert first.parts[1].startswith("[2] error: the call of") and first.parts[2].startswith("[3] error: the arguments of")
+    assert first.parts[1].startswith("[2] error: the call of") and first.parts[2].startswith(
+        "[3] error: the arguments of"
+    )
     assert first.text == "\n".join(first.parts)
     assert first.bad_calls == (BadCall.MALFORMED, BadCall.NOT_AN_OBJECT)
     assert second.bad_calls == (BadCall.OVERSIZED,)
@@ -214,7 +220,10 @@ def test_nothing_runs_after_submit_and_calls_are_bounded():
     (many,), _ = converse(call("run_tests") * (MAX_CALLS + 4))
     assert many.commands == MAX_CALLS and many.source == "tests"
     assert many.bad_calls == (BadCall.OVERSIZED,)
-    assert many.parts[-1] == f"[{MAX_CALLS + 1}] error: {MAX_CALLS + 4} calls in one action, at most {MAX_CALLS}; the rest was not run"
+    assert (
+        many.parts[-1]
+        == f"[{MAX_CALLS + 1}] error: {MAX_CALLS + 4} calls in one action, at most {MAX_CALLS}; the rest was not run"
+    )
 
 
 def test_the_prompt_names_the_files_and_says_what_it_leaves_out():
@@ -235,8 +244,22 @@ def test_what_is_written_as_json_is_read_back(arguments, between):
     ]
 
 
+ODD = [
+    "<tool_call>",
+    "</tool_call>",
+    "<think>",
+    "</think>",
+    '{"name": ',
+    '"submit"',
+    ', "arguments": {}}',
+    "x",
+    "[",
+    "\\ud800",
+]
+
+
 @settings(max_examples=100)
-@given(st.lists(st.sampled_from(["<tool_call>", "</tool_call>", "<think>", "</think>", '{"name": ', '"submit"', ', "arguments": {}}', "x", "[", "\\ud800"]), max_size=12).map("".join))  # fmt: skip
+@given(st.lists(st.sampled_from(ODD), max_size=12).map("".join))
 def test_no_text_is_too_odd_to_be_answered(text):
     calls = parse(text)
     assert calls

@@ -5,8 +5,8 @@
     cat solution.py
     ```
 
-Each block is a shell of its own that begins in the workspace: directory and variables don't last, files do. The answer is the exit
-code and the output. The block `submit` ends the episode; nothing that a command prints can.
+Each block is a shell of its own that begins in the workspace: directory and variables don't last, files do. The answer is
+the exit code and the output. The block `submit` ends the episode; nothing that a command prints can.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ MAX_COMMAND_BYTES = 65_536
 MAX_OUTPUT_BYTES = 8_192
 INSTRUCTIONS = (
     "You change files in a workspace until the task is done. In every turn you write exactly one block with shell commands:\n"
-    "```bash\nls\n```\nIt is run, and you are told its exit code and output. Each block starts in the workspace in a new shell: "
-    "directories and variables don't last, files do. When the task is done, write the block\n```bash\nsubmit\n```"
+    "```bash\nls\n```\nIt is run, and you are told its exit code and output. Each block starts in the workspace in a new "
+    "shell: directories and variables don't last, files do. When the task is done, write the block\n```bash\nsubmit\n```"
 )
 _BLOCK = re.compile(r"^```bash[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
 _FENCE = re.compile(r"^```bash[ \t]*$", re.MULTILINE)
@@ -42,7 +42,11 @@ def parse_block(text: str) -> str | CallError:
     rest = without_thought(text)
     blocks = _BLOCK.findall(rest)
     if not blocks:
-        cut = "the bash block has no closing ``` on a line of its own" if _FENCE.search(rest) else "there is no bash block"
+        cut = (
+            "the bash block has no closing ``` on a line of its own"
+            if _FENCE.search(rest)
+            else "there is no bash block"
+        )
         return CallError(kind=BadCall.MALFORMED, message=f"{cut}; write exactly one, between ```bash and ```")
     if len(blocks) > 1:
         message = f"there are {len(blocks)} bash blocks and none was run; write exactly one"

@@ -138,8 +138,7 @@ def _compile(source: str) -> Template:
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]
     )
     environment.filters["tojson"] = _tojson
-    environment.globals.update(raise_exception=_refuse, strftime_now=_clock())
-    return environment.from_string(source)
+    return environment.from_string(source, globals={"raise_exception": _refuse, "strftime_now": _clock()})
 
 
 def _tojson(

@@ -1,7 +1,7 @@
 """Tools for work in a repository: look, search, change, test, submit.
 
-Paths are relative to the workspace; one that leaves it is refused. What a tool prints is bounded, head and tail, and what was left
-out is counted. Searching runs in the sandbox, because a pattern comes from the policy.
+Paths are relative to the workspace; one that leaves it is refused. What a tool prints is bounded, head and tail, and what
+was left out is counted. Searching runs in the sandbox, because a pattern comes from the policy.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ class RepositoryTools:
         """
         if not await self._files_below(path):
             return _error(f"no files below {path[:200]!r}")
-        argv = ("grep", "-rnIE", "-e", pattern, "--", str(PurePosixPath(path)))
+        where = PurePosixPath(path)
+        argv = ("grep", "-rnIE", "-e", pattern, "--", *([] if where == PurePosixPath() else [str(where)]))
         result = await self._sandbox.exec(Command(argv=argv))
         if result.exit_code == 1 and not result.stdout:
             return Reply(text="no line matches", exit_code=1, duration_s=result.duration_s, commands=1)
@@ -156,9 +157,7 @@ def command_reply(result: ExecResult, bench: Workbench, source: ObservationSourc
     """Return what a command did: how it ended, then its output, bounded."""
     streams = [part for part in (result.stdout.rstrip(), result.stderr.rstrip()) if part]
     kept = bench.task.limits.output_bytes if len(streams) < 2 else None  # of two streams nobody knows where the gap is
-    shown = excerpt(
-        b"\n".join(streams), bench.max_output_bytes, already_omitted=result.omitted_bytes, kept_bytes=kept
-    )
+    shown = excerpt(b"\n".join(streams), bench.max_output_bytes, already_omitted=result.omitted_bytes, kept_bytes=kept)
     if result.timed_out:
         end = f"cut off after {result.duration_s:.1f} s"
     elif result.out_of_memory:

@@ -20,8 +20,8 @@ NAMES = ("list_files", "read_file", "search", "replace", "write_file", "run_test
 """The tools that are offered unless others are named; `bash` is another one."""
 
 INSTRUCTIONS = (
-    "You change files in a workspace until the task is done. Look before you change something, run the tests after it, and call "
-    "submit at the end. Everything is done by calling tools; you may call several at once."
+    "You change files in a workspace until the task is done. Look before you change something, run the tests after it, and "
+    "call submit at the end. Everything is done by calling tools; you may call several at once."
 )
 MAX_CALLS = 16
 MAX_CALL_BYTES = 65_536
@@ -74,9 +74,7 @@ class ToolCallHarness:
         return ToolCallConversation(self.tools, self.toolbox(bench))
 
     def codec(self, tokenizer: Tokenizer) -> Codec:
-        return ChatCodec(
-            tokenizer, system=self.instructions, tools=[tool.schema() for tool in self.tools.values()]
-        )
+        return ChatCodec(tokenizer, system=self.instructions, tools=[tool.schema() for tool in self.tools.values()])
 
 
 class ToolCallConversation:

@@ -80,7 +80,8 @@ class Tool:
             if name not in known:
                 takes = ", ".join(known) or "nothing"
                 return CallError(
-                    kind=BadCall.UNKNOWN_ARGUMENT, message=f"{self.name} has no argument {name[:40]!r}; it takes {takes}"
+                    kind=BadCall.UNKNOWN_ARGUMENT,
+                    message=f"{self.name} has no argument {name[:40]!r}; it takes {takes}",
                 )
             if not known[name].accepts(value):
                 message = f"{name} of {self.name} takes {_WORDS[known[name].kind]}, got {_json_type(value)}"
@@ -98,7 +99,7 @@ def declare(function: Callable[..., Awaitable[Reply]]) -> Tool:
         ConfigError: a parameter has no type, another one than str, int, float and bool (or one of them `| None`), or no
             words in the docstring's "Args:".
     """
-    name = function.__name__
+    name = getattr(function, "__name__", repr(function))
     summary, words = _docstring(function)
     hints = get_type_hints(function)
     parameters = []
