@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from sanderling.environment import Environment
 
 FOLDER = Path(__file__).parent
+VISIBLE_TESTS = ("python3", "-I", "-S", "/tools/visible.py")
 
 
 def environment() -> Environment:
@@ -27,11 +28,12 @@ def environment() -> Environment:
         tasks=tasks,
         harness=LineEditHarness(
             file=FILE,
-            test_argv=("python3", "-I", "-S", "/tools/visible.py"),
+            test_argv=VISIBLE_TESTS,
             answer=AnswerToChange.TRIED,
         ),
         verifier=ObservationVerifier(HiddenCalls(tasks)),
         tools={"visible.py": (FOLDER / "visible.py").read_bytes()},
+        test_argv=VISIBLE_TESTS,
         kept=Kept.INTERPRETER,
     )
 

@@ -43,6 +43,15 @@ class _Kind:
 _KINDS: Mapping[str, _Kind] = {
     "environments": _Kind(noun="environment", contract=Environment),
     "verifiers": _Kind(noun="verifier", contract=Verifier, arguments="the environment, or nothing"),
+    "harnesses": _Kind(
+        noun="harness",
+        contract=Harness,
+        arguments="the environment, or nothing",
+        built_in={
+            "tool-calls": "sanderling.assemble:make_tool_call_harness",
+            "bash-block": "sanderling.assemble:make_bash_block_harness",
+        },
+    ),
     "engines": _Kind(
         noun="engine",
         contract=Engine,
@@ -67,7 +76,7 @@ def make(kind: str, name: str, *arguments: Any) -> Any:
     """Return the part that `name` means: the named object itself, or what the named class or function makes.
 
     Args:
-        kind: environments, verifiers, engines or sandboxes.
+        kind: environments, verifiers, harnesses, engines or sandboxes.
         name: built in, an entry point of the group sanderling.<kind>, module:name or path.py:name.
         arguments: what a class or function of this kind is called with; one that takes none is called without.
 
@@ -132,8 +141,8 @@ def _takes(factory: Callable[..., Any], arguments: Sequence[Any]) -> bool:
     return True
 
 
-def load_environment(name: str, verifier: str = "") -> Environment:
-    """Return the environment that `name` means, with the verifier that `verifier` means; empty: with its own.
+def load_environment(name: str, verifier: str = "", harness: str = "") -> Environment:
+    """Return the environment that `name` means, with the verifier and the harness that are named; empty: with its own.
 
     Raises:
         PluginError: nothing there, or something else; its parts are checked as well.
@@ -145,9 +154,25 @@ def load_environment(name: str, verifier: str = "") -> Environment:
                 f"environment {name!r}: its {part} is a {type(getattr(environment, part)).__name__} without "
                 f"{', '.join(lacking)}; expected an object as {contract.__module__}.{contract.__name__} describes it"
             )
-    if not verifier:
-        return environment
-    return replace(environment, verifier=make("verifiers", verifier, environment))
+    if harness:
+        environment = replace(environment, harness=make("harnesses", harness, environment))
+    if verifier:
+        environment = replace(environment, verifier=make("verifiers", verifier, environment))
+    return environment
+
+
+def make_tool_call_harness(environment: Environment) -> Harness:
+    """Return the harness "tool-calls": JSON calls of tools for a repository, with the environment's visible tests."""
+    from sanderling.harness.tool_call_harness import ToolCallHarness
+
+    return ToolCallHarness(test_argv=environment.test_argv)
+
+
+def make_bash_block_harness(environment: Environment) -> Harness:
+    """Return the harness "bash-block": one block of shell commands per turn."""
+    from sanderling.harness.bash_block import BashBlockHarness
+
+    return BashBlockHarness(test_argv=environment.test_argv)
 
 
 def load_backend(name: str, image: str = "") -> SandboxBackend:

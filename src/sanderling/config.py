@@ -84,6 +84,10 @@ class Config(_Section):
     verifier: str = Field(
         "", description="judges in place of the environment's own verifier: entry point, module:name or path.py:name"
     )
+    harness: str = Field(
+        "",
+        description="in place of the environment's own: tool-calls, bash-block, an entry point, module:name or path.py:name",
+    )
     split: str = Field("train", description="split of the environment that is trained on")
     policy: str = Field("fix-python-tiny", description="a shipped policy, a Hugging Face model folder, or a hub id")
     steps: int = Field(42, ge=1, description="optimiser steps")

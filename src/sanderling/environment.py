@@ -26,6 +26,9 @@ class Environment:
     harness: Harness
     verifier: Verifier
     tools: dict[str, bytes]  # read-only files at /tools in the agent's sandbox, such as the visible test runner
+    test_argv: tuple[
+        str, ...
+    ] = ()  # the visible tests, for a harness that is named apart from the environment; (): none
     kept: Kept = Kept.NOTHING  # between the commands of an episode; INTERPRETER where those are warm scripts
 
     def sandbox_spec(self, task: Task) -> SandboxSpec:

@@ -21,7 +21,8 @@ def load_object(kind: str, name: str, built_in: Mapping[str, str] | None = None)
     """Return the object that `name` means.
 
     Args:
-        kind: the entry point group after "sanderling.": environments, policies, sandboxes, engines, credit, verifiers.
+        kind: the entry point group after "sanderling.": environments, policies, sandboxes, engines, credit, verifiers,
+            harnesses.
         name: "fix_python", "my_package.envs:make" or "my_env.py:make".
         built_in: short names that mean a module:name of our own; no entry point can replace them.
 

@@ -181,6 +181,7 @@ class Trajectory:
     isolation: str = "unknown"  # what contained the agent's commands, as the sandbox backend names it
     parent_id: str | None = None
     forked_at: int | None = None  # number of turns shared with the parent
+    # of the root: commands and timing of the whole episode; of a branch: its own tokens and bad calls
     usage: Usage = field(default_factory=Usage)
     timing: Timing = field(default_factory=Timing)
 
@@ -307,8 +308,15 @@ class Group:
     task_id: str
     members: tuple[Member, ...]
 
+    def roots(self) -> tuple[Member, ...]:
+        """Return one member for each episode: its first row. What counts episodes counts these."""
+        return tuple(m for m in self.members if m.trajectory.parent_id is None)
+
     def graded(self) -> tuple[Member, ...]:
-        """Return the members that enter the baseline; statistics never see any other."""
+        """Return the members that enter the baseline; statistics never see any other.
+
+        An episode of several rows has a member for each: `credit.episodes` gathers them, and it counts once.
+        """
         return tuple(m for m in self.members if m.disposition.membership is Membership.MEMBER)
 
     def rewards(self) -> NDArray[np.float64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import json
 import shlex
@@ -13,11 +14,13 @@ import pytest
 from markdown_blocks import ROOT, blocks
 
 from sanderling import cli
+from sanderling.assemble import load_environment
 from sanderling.credit.catalogue import load_estimator
 from sanderling.sandbox.bubblewrap import BubblewrapBackend
 from sanderling.store.reader import RunReader
 from sanderling.testing import records
 from sanderling.testing.sandbox_conformance import Outcome, run_conformance
+from sanderling.testing.sandboxes import MemoryBackend
 from sanderling.testing.tiny_model import tiny_llama_folder
 
 PAGE = blocks(ROOT / "docs" / "extend.md")
@@ -34,6 +37,12 @@ SMALL = [
     "--limits.max_turns=2",
     "--limits.max_action_tokens=8",
 ]
+CHAT = (
+    "{% for m in messages %}<|user|>{{ m['role'] }}: {{ m['content'] }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+POLICIES = ("fix-python-tiny", "HuggingFaceTB/SmolLM2-135M-Instruct")
+OWN_ENVIRONMENT = ("my_shell.py", "my_tools.py")  # examples on fix_python
 NEEDS_NO_SANDBOX = {"my_verifier.py", "my_credit.py"}
 
 
@@ -46,7 +55,9 @@ def sandboxed() -> None:
 
 @pytest.fixture(scope="session")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_llama_folder(tmp_path_factory.mktemp("policy") / "tiny")
+    folder = tiny_llama_folder(tmp_path_factory.mktemp("policy") / "tiny")
+    (folder / "chat_template.jinja").write_text(CHAT)  # only harnesses for chats read it
+    return folder
 
 
 @pytest.fixture
@@ -81,7 +92,7 @@ def _scaled_down(line: str, example: str, policy: Path) -> list[str]:
     """Return the arguments of a documented command with a tiny policy, few steps, and no sandbox where none is shown."""
     program, verb, *rest = shlex.split(line)
     assert program == "sanderling"
-    rest = [str(policy) if token == "fix-python-tiny" else token for token in rest]
+    rest = [str(policy) if token in POLICIES else token for token in rest]
     if verb == "tasks":
         return [verb, *rest]
     letters = [f"--sandbox.backend={MEMORY}"] if example in NEEDS_NO_SANDBOX else []
@@ -90,7 +101,7 @@ def _scaled_down(line: str, example: str, policy: Path) -> list[str]:
             letters.append(f"--environment={LETTERS}")
         limits = [] if "my_engine.py" in line else SMALL
         return [verb, *rest, f"--policy={policy}", *limits, "--engine.threads=1", *letters, "--run", "run"]
-    if "--env" not in rest and example != "my_shell.py":
+    if "--env" not in rest and example not in OWN_ENVIRONMENT:
         letters += ["--env", LETTERS]
     if "--n" not in rest:
         letters += ["--n", "4" if verb == "eval" else "1"]
@@ -116,7 +127,9 @@ def test_documented_command_runs(example, line, written, run, policy, request):
 
 
 def test_every_example_is_short_and_has_a_command():
-    assert set(EXAMPLES) == {f"my_{part}.py" for part in ("env", "shell", "verifier", "credit", "sandbox", "engine")}
+    assert set(EXAMPLES) == {
+        f"my_{part}.py" for part in ("env", "shell", "tools", "verifier", "credit", "sandbox", "engine")
+    }
     assert {example for example, _ in COMMANDS} == set(EXAMPLES)
     for block in PAGE:
         if block.language == "python":
@@ -166,6 +179,21 @@ def test_the_recording_backend_conforms(written, sandboxed):
     )
     report.raise_for_failures()
     assert len(report.of(Outcome.PASSED)) == 2
+
+
+def test_the_tool_of_the_example_answers(written):
+    environment = load_environment("fix_python", harness="my_tools.py:harness")
+    assert list(environment.harness.tools) == ["outline", "read_file", "replace", "run_tests", "submit"]
+    task = environment.tasks.get(environment.tasks.ids("train")[0])
+
+    async def act(path: str):
+        sandbox = await MemoryBackend().create(environment.sandbox_spec(task))
+        call = json.dumps({"name": "outline", "arguments": {"path": path}})
+        return await environment.harness.start(task, sandbox).act(f"<tool_call>{call}</tool_call>")
+
+    assert asyncio.run(act("solution.py")).text == f"1\t{task.metadata['function']}"
+    assert asyncio.run(act("examples.json")).text == "nothing"
+    assert asyncio.run(act("gone.py")).text.startswith("error: ")
 
 
 def test_discounted_credit_by_hand(written):

@@ -23,14 +23,19 @@ def text_engine(policy) -> ScriptedEngine:
     return ScriptedEngine(policy=policy, tokenizer=TOKENIZER, end_token="<|end|>")
 
 
-def stage(engine: Engine, environment: Environment | None = None, backend: MemoryBackend | None = None) -> Stage:
+def stage(
+    engine: Engine,
+    environment: Environment | None = None,
+    backend: MemoryBackend | None = None,
+    tokenizer: ToyTokenizer = TOKENIZER,
+) -> Stage:
     environment = environment or calc_environment()
     backend = backend or MemoryBackend(commands=calc_commands)
     return Stage(
         environment=environment,
         backend=backend,
         engine=engine,
-        codec=environment.harness.codec(TOKENIZER),
+        codec=environment.harness.codec(tokenizer),
         sampling=SamplingParams(),
         capabilities=backend.probe(),
     )

@@ -29,7 +29,8 @@ class SampleRequest:
     """One action to sample.
 
     `session` names the episode: an engine may keep the KV cache of a session between its turns, because the context of
-    a later turn always begins with the context and the action of the earlier one. Drawing is a function of `seed` and
+    a later turn begins with the context and the action of the earlier one, or, where a chat template rewrote history, with
+    a part of them. Drawing is a function of `seed` and
     the token's position in the action only, so the same weights give the same action whatever else is in the batch (up
     to float error).
     """

@@ -7,11 +7,14 @@ Where the vocabulary lacks the markers (a pretrained model), the end of text tok
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from sanderling.errors import ModelError
+from sanderling.harness.protocol import Continuation
 from sanderling.harness.tokenizer import Tokenizer
-from sanderling.types import Int32Array
+from sanderling.types import Action, Int32Array
 
 ACT = "<|act|>"
 END = "<|end|>"
@@ -44,6 +47,9 @@ class PlainCodec:
     def encode_prompt(self, text: str) -> Int32Array:
         return np.array([*self._tokenizer.encode(text), *self._opening], dtype=np.int32)
 
+    def open(self, prompt: str) -> PlainTranscript:
+        return PlainTranscript(self, prompt)
+
     def encode_observation(self, text: str, finish: str) -> Int32Array:
         # An action that was cut has no end marker of its own; the next opening marker still separates the two.
         del finish
@@ -52,3 +58,15 @@ class PlainCodec:
     def decode_action(self, token_ids: Int32Array) -> str:
         ids = token_ids.tolist()
         return self._tokenizer.decode(ids[:-1] if ids and ids[-1] == self._stop else ids)
+
+
+class PlainTranscript:
+    """Implements `harness.protocol.Transcript`: the context only grows."""
+
+    def __init__(self, codec: PlainCodec, prompt: str) -> None:
+        self._codec = codec
+        self.prompt_ids = codec.encode_prompt(prompt)
+
+    def extend(self, action: Action, observations: Sequence[str]) -> Continuation:
+        ids = self._codec.encode_observation("\n".join(observations), action.finish_reason)
+        return Continuation(token_ids=ids)

@@ -28,7 +28,9 @@ from enum import Enum
 from sanderling.errors import UnsafePath
 from sanderling.harness.codec import PlainCodec
 from sanderling.harness.protocol import BadCall, Codec, Conversation, Reply
+from sanderling.harness.replies import merge, refusal
 from sanderling.harness.tokenizer import Tokenizer
+from sanderling.harness.tools import CallError
 from sanderling.sandbox.protocol import Command, Sandbox, Start
 from sanderling.types import StopReason, Task
 
@@ -46,14 +48,6 @@ class Call:
     line: int | None = None
     text: str = ""  # of `set`: the new line; of `show`: the file; of `sub`: what replaces `old`
     old: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallError:
-    """Why a call could not be parsed, in words for the policy."""
-
-    kind: BadCall
-    message: str
 
 
 def parse_call(text: str) -> Call | CallError:
@@ -189,7 +183,7 @@ class LineEditConversation:
     async def act(self, text: str) -> Reply:
         lines = [line for line in text.split("\n") if line.strip()]
         if not lines:
-            return _refusal(CallError(kind=BadCall.MALFORMED, message="empty call"))
+            return refusal(CallError(kind=BadCall.MALFORMED, message="empty call"))
         if len(lines) == 1:
             return await self._call(lines[0])
         replies: list[Reply] = []
@@ -199,13 +193,13 @@ class LineEditConversation:
                 break
         if len(lines) > MAX_CALLS and replies[-1].stop is None:
             message = f"{len(lines)} calls in one action, at most {MAX_CALLS}; the rest was not run"
-            replies.append(_refusal(CallError(kind=BadCall.OVERSIZED, message=message)))
-        return _merge(replies)
+            replies.append(refusal(CallError(kind=BadCall.OVERSIZED, message=message)))
+        return merge(replies)
 
     async def _call(self, line: str) -> Reply:
         call = parse_call(line)
         if isinstance(call, CallError):
-            return _refusal(call)
+            return refusal(call)
         try:
             return await self._tools[call.name](call)
         except UnsafePath as error:
@@ -289,21 +283,3 @@ class LineEditConversation:
 
     async def _submit(self, call: Call) -> Reply:
         return Reply(text="", stop=StopReason.SUBMITTED)
-
-
-def _refusal(error: CallError) -> Reply:
-    return Reply(text=f"error: {error.message}", source="system", bad_calls=(error.kind,))
-
-
-def _merge(replies: list[Reply]) -> Reply:
-    """Join the replies to the calls of one action, in order, each bound to its call by number."""
-    return Reply(
-        text="\n".join(f"[{number}] {reply.text}" for number, reply in enumerate(replies, 1)),
-        source="tests" if any(reply.source == "tests" for reply in replies) else "tool",
-        stop=replies[-1].stop,
-        bad_calls=tuple(kind for reply in replies for kind in reply.bad_calls),
-        exit_code=next((reply.exit_code for reply in reversed(replies) if reply.exit_code is not None), None),
-        duration_s=sum(reply.duration_s for reply in replies),
-        omitted_bytes=sum(reply.omitted_bytes for reply in replies),
-        commands=sum(reply.commands for reply in replies),
-    )

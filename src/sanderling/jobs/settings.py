@@ -58,6 +58,7 @@ def open_run(config: Config, run: Path | None, *, resume: bool) -> RunFolder:
     facts = {
         "environment": config.environment,
         "verifier": config.verifier or "of the environment",
+        "harness": config.harness or "of the environment",
         "sanderling": __version__,
         "python": platform.python_version(),
         "machine": platform.platform(),

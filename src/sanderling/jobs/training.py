@@ -81,7 +81,7 @@ async def train(config: Config, run: Path | None, *, resume: bool, stream: TextI
     Cancellation (Ctrl-C) saves a checkpoint of the last finished step first.
     """
     check_settings(config, run, resume=resume)
-    environment = load_environment(config.environment, config.verifier)
+    environment = load_environment(config.environment, config.verifier, config.harness)
     policy = load_policy_folder(config.policy)
     limits = limits_within(policy.window, config.limits, environment, config.split)
     tasks = choose_tasks(environment, config.evaluation.split, config.evaluation.tasks, config.evaluation.seed, limits)
@@ -212,6 +212,7 @@ def _announce(job: _Training) -> None:
     job.folder.append_event("sandbox", **asdict(sandbox))
     job.progress.note(f"run {job.folder.path}")
     judge = f", judged by {config.verifier}" if config.verifier else ""
+    judge += f", harness {config.harness}" if config.harness else ""
     job.progress.note(
         f"environment {job.environment.name} {job.environment.version}{judge}, policy {config.policy}, sandbox "
         f"{config.sandbox.backend} (isolation {sandbox.isolation}), seed {config.seed}"

@@ -15,6 +15,7 @@ from random import Random
 from sanderling.batch.checks import check_excluded_inert, check_row, check_token_lists, check_trained_once
 from sanderling.batch.rows import assign_credit, training_rows
 from sanderling.batch.weights import is_dead
+from sanderling.credit.episodes import episodes
 from sanderling.credit.protocol import Credit, CreditEstimator
 from sanderling.engine.protocol import Engine
 from sanderling.engine.weights import push
@@ -153,20 +154,24 @@ def _rows(parts: Parts, groups: Sequence[Group], batch: _Batch) -> list[Training
 
 
 def deal_out_rewards(groups: Sequence[Group], seed: int) -> list[Group]:
-    """Return the groups with each group's rewards dealt out at random among its graded members.
+    """Return the groups with each group's rewards dealt out at random among its graded episodes.
 
     A negative control: the same rewards, batches and updates, but no reward belongs to its work any more.
     """
     random = Random(seed)
     dealt = []
     for group in groups:
-        rewards = [member.disposition.reward for member in group.graded()]
+        gathered = episodes(group)
+        rewards = [episode.reward for episode in gathered]
         random.shuffle(rewards)
-        hand = iter(rewards)
-        graded = {id(member) for member in group.graded()}
+        hand = {
+            member.trajectory.id: reward
+            for episode, reward in zip(gathered, rewards, strict=True)
+            for member in episode.members
+        }
         members = tuple(
-            replace(member, disposition=replace(member.disposition, reward=next(hand)))
-            if id(member) in graded
+            replace(member, disposition=replace(member.disposition, reward=hand[member.trajectory.id]))
+            if member.trajectory.id in hand
             else member
             for member in group.members
         )

@@ -8,21 +8,23 @@ from dataclasses import replace
 
 import numpy as np
 
+from sanderling.credit.episodes import Episode, episodes, own_turns
 from sanderling.errors import MeasurementError
 from sanderling.store.estimators import wilson
 from sanderling.types import Gradient, Group, Member, Membership, StopReason, TrainingRow, Ungraded
 
 
 def solve_counts(groups: Sequence[Group]) -> tuple[int, int]:
-    """Return (solved, graded): members with reward 1 and members of a baseline."""
-    rewards = [member.disposition.reward for group in groups for member in group.graded()]
+    """Return (solved, graded): episodes with reward 1 and episodes that enter a baseline."""
+    rewards = [member.disposition.reward for member in _graded_roots(groups)]
     return sum(reward == 1.0 for reward in rewards), len(rewards)
 
 
 def episode_metrics(groups: Sequence[Group], dropped: Sequence[Member]) -> dict[str, float]:
     """Return what the episodes of a step show, before anything is trained."""
-    graded = [member for group in groups for member in group.graded()]
-    everyone = [member for group in groups for member in group.members]
+    graded = [episode for group in groups for episode in episodes(group)]
+    everyone = [member for group in groups for member in group.roots()]
+    dropped = [member for member in dropped if member.trajectory.parent_id is None]
     solved, total = solve_counts(groups)
     low, high = wilson(solved, total)
     metrics = {
@@ -30,7 +32,7 @@ def episode_metrics(groups: Sequence[Group], dropped: Sequence[Member]) -> dict[
         "solve_rate_low": low,
         "solve_rate_high": high,
         "groups_total": float(len(groups)),
-        "groups_zero_variance": float(sum(np.ptp(g.rewards()) == 0 for g in groups if len(g.graded()) > 1)),
+        "groups_zero_variance": float(sum(_uniform(group) for group in groups)),
         "members_excluded": float(len(everyone) - len(graded) + len(dropped)),
     }
     stops = Counter(member.trajectory.stop for member in [*everyone, *dropped])
@@ -41,12 +43,15 @@ def episode_metrics(groups: Sequence[Group], dropped: Sequence[Member]) -> dict[
     return metrics | _state_groups(groups)
 
 
-def _shape(graded: Sequence[Member]) -> dict[str, float]:
-    trajectories = [member.trajectory for member in graded]
-    turns = np.array([len(t.turns) for t in trajectories])
-    actions = np.array([t.usage.sampled_tokens for t in trajectories])
-    contexts = np.array([len(t.prompt_ids) + t.usage.sampled_tokens + t.usage.observation_tokens for t in trajectories])
-    rewards = np.array([member.disposition.reward for member in graded])
+def _graded_roots(groups: Sequence[Group]) -> list[Member]:
+    return [m for group in groups for m in group.roots() if m.disposition.membership is Membership.MEMBER]
+
+
+def _shape(graded: Sequence[Episode]) -> dict[str, float]:
+    ends = [episode.members[0].trajectory for episode in graded]
+    shapes = [_episode_shape(episode) for episode in graded]
+    turns, actions, contexts, bad_calls, tests = (np.array(column) for column in zip(*shapes, strict=True))
+    rewards = np.array([episode.reward for episode in graded])
     return {
         "reward_mean": float(rewards.mean()),
         "reward_std": float(rewards.std()),
@@ -56,13 +61,25 @@ def _shape(graded: Sequence[Member]) -> dict[str, float]:
         "action_tokens_max": float(actions.max()),
         "context_tokens_mean": float(contexts.mean()),
         "context_tokens_max": float(contexts.max()),
-        "submitted_share": float(np.mean([t.stop is StopReason.SUBMITTED for t in trajectories])),
-        "bad_call_share": sum(t.usage.bad_calls for t in trajectories) / max(1, int(turns.sum())),
-        "tests_run_mean": float(
-            np.mean([sum(turn.observation.source == "tests" for turn in t.turns) for t in trajectories])
-        ),
-        "refused_submissions": float(sum(_refused(member) for member in graded)),
+        "submitted_share": float(np.mean([t.stop is StopReason.SUBMITTED for t in ends])),
+        "bad_call_share": int(bad_calls.sum()) / max(1, int(turns.sum())),
+        "tests_run_mean": float(tests.mean()),
+        "refused_submissions": float(sum(_refused(episode.members[0]) for episode in graded)),
     }
+
+
+def _episode_shape(episode: Episode) -> tuple[int, int, int, int, int]:
+    """Return turns, sampled tokens, tokens of the longest row, bad calls and test runs of one episode, all rows together."""
+    rows = [member.trajectory for member in episode.members]
+    own = [turn for row in rows for turn in own_turns(row)]
+    longest = max(len(row.prompt_ids) + row.usage.sampled_tokens + row.usage.observation_tokens for row in rows)
+    tests = sum(turn.observation.source == "tests" for turn in own)
+    return len(own), sum(r.usage.sampled_tokens for r in rows), longest, sum(r.usage.bad_calls for r in rows), tests
+
+
+def _uniform(group: Group) -> bool:
+    rewards = [episode.reward for episode in episodes(group)]
+    return len(rewards) > 1 and float(np.ptp(rewards)) == 0.0
 
 
 def _refused(member: Member) -> bool:
@@ -75,7 +92,7 @@ def _state_groups(groups: Sequence[Group]) -> dict[str, float]:
     sizes: list[int] = []
     for group in groups:
         keys = Counter(
-            turn.state_key for m in group.graded() for turn in m.trajectory.turns if turn.state_key is not None
+            turn.state_key for m in group.graded() for turn in own_turns(m.trajectory) if turn.state_key is not None
         )
         sizes += [size for size in keys.values() for _ in range(size)]
     if not sizes:
@@ -97,19 +114,17 @@ def row_metrics(rows: Sequence[TrainingRow], groups: Sequence[Group], version: i
 
 
 def disposition_counts(groups: Sequence[Group], rows: Sequence[TrainingRow]) -> dict[str, int]:
-    """Return trained and dropped_<reason> of the graded members; together they are all of them."""
+    """Return trained and dropped_<reason> of the graded episodes; together they are all of them."""
     live = {row.trajectory_id for row in rows if np.any(row.advantages[row.loss_mask])}
     counts: Counter[str] = Counter(trained=0)
-    for group in groups:
-        for member in group.members:
-            if member.disposition.membership is not Membership.MEMBER:
-                continue
-            if member.trajectory.id in live:
-                counts["trained"] += 1
-            elif member.disposition.gradient is Gradient.NONE:
-                counts[f"dropped_masked_{member.disposition.reason}"] += 1
-            else:
-                counts["dropped_zero_advantage"] += 1
+    for episode in (episode for group in groups for episode in episodes(group)):
+        fate = episode.members[0].disposition
+        if any(member.trajectory.id in live for member in episode.members):
+            counts["trained"] += 1
+        elif fate.gradient is Gradient.NONE:
+            counts[f"dropped_masked_{fate.reason}"] += 1
+        else:
+            counts["dropped_zero_advantage"] += 1
     return dict(counts)
 
 
@@ -121,10 +136,10 @@ def require_graded(groups: Sequence[Group], what: str) -> None:
     """
     if any(group.graded() for group in groups):
         return
-    causes = Counter(m.verdict.cause for group in groups for m in group.members if isinstance(m.verdict, Ungraded))
-    episodes = sum(len(group.members) for group in groups)
+    causes = Counter(m.verdict.cause for group in groups for m in group.roots() if isinstance(m.verdict, Ungraded))
+    count = sum(len(group.roots()) for group in groups)
     cause = f"; most often: {causes.most_common(1)[0][0]}" if causes else ""
-    raise MeasurementError(f"{what}: none of {episodes} episodes could be graded{cause}. Nothing was learnt from them")
+    raise MeasurementError(f"{what}: none of {count} episodes could be graded{cause}. Nothing was learnt from them")
 
 
 def with_dropped(groups: Sequence[Group], dropped: Sequence[Member]) -> list[Group]:

@@ -206,13 +206,19 @@ def _example(title: str, rollouts: Rollouts, member: Member) -> Example:
     return Example(title=title, source=rollouts.source, prompt=prompt, member=member)
 
 
+def _episodes(heads: Heads) -> Heads:
+    """Return one head per episode: that of its first row."""
+    return [head for head in heads if head["parent_id"] is None]
+
+
 def _step_summary(step: int, heads: Heads) -> StepSummary:
+    heads = _episodes(heads)
     stops = Counter(head["stop"] for head in heads)
     return StepSummary(step=step, rate=_rate(_graded(heads)), stops=stops, total=len(heads))
 
 
 def _evaluation(reader: RunReader, label: str) -> Evaluation:
-    heads = reader.heads(f"eval={label}")
+    heads = _episodes(reader.heads(f"eval={label}"))
     graded = _graded(heads)
     families: dict[str, list[Mapping[str, Any]]] = {}
     rewards: dict[str, list[float]] = {}

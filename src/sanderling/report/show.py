@@ -123,8 +123,10 @@ def render_list(heads: Sequence[Mapping[str, Any]], *, title: str = "") -> Rende
             head["stop"],
             Text(visible(fate)),
         )
-    solved = sum(is_solved(head["disposition_reward"]) for head in heads)
-    return Together(table, Text(f"{len(heads)} trajectories, {solved} solved", style="dim"))
+    roots = [head for head in heads if head["parent_id"] is None]
+    solved = sum(is_solved(head["disposition_reward"]) for head in roots)
+    rows = f" in {len(heads)} rows" if len(heads) > len(roots) else ""
+    return Together(table, Text(f"{len(roots)} trajectories{rows}, {solved} solved", style="dim"))
 
 
 def render_trajectory(

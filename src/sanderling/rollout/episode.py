@@ -7,29 +7,15 @@ import logging
 import time
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from sanderling.engine.protocol import Engine, SampleRequest, SamplingParams
 from sanderling.environment import Environment
 from sanderling.errors import EngineError, SandboxBroken, SandboxError, TaskError
-from sanderling.harness.protocol import Codec, Conversation, Reply
-from sanderling.rollout.checks import check_contexts, context_digest
+from sanderling.harness.protocol import Codec, Continuation, Conversation, Reply
 from sanderling.rollout.lockstep import generate_within
+from sanderling.rollout.record import Ending, Recorder, nothing
 from sanderling.rollout.seeds import derive
 from sanderling.sandbox.protocol import Capabilities, Command, Sandbox, SandboxBackend
-from sanderling.types import (
-    Action,
-    Int32Array,
-    Limits,
-    Observation,
-    StopReason,
-    Submission,
-    Task,
-    Timing,
-    Trajectory,
-    Turn,
-    Usage,
-)
+from sanderling.types import Action, Limits, Observation, StopReason, Submission, Task, Trajectory, Turn
 
 logger = logging.getLogger("sanderling.rollout")
 
@@ -63,10 +49,15 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Episode:
-    """What an episode leaves behind. `submission` is None where there is nothing to judge."""
+    """What an episode leaves behind. `submission` is None where there is nothing to judge.
+
+    `further` are the rows after the first, where the codec changed the context between two turns. They belong to the same
+    attempt: one verdict, one place in the baseline, one share in the loss.
+    """
 
     trajectory: Trajectory
     submission: Submission | None
+    further: tuple[Trajectory, ...] = ()
 
 
 class _Stopped(Exception):
@@ -78,49 +69,13 @@ class _Stopped(Exception):
         self.detail = detail
 
 
-class _Recorder:
-    """The growing record of one episode."""
-
-    def __init__(self, prompt_ids: Int32Array) -> None:
-        self.prompt_ids = prompt_ids
-        self.turns: list[Turn] = []
-        self.pieces: list[Int32Array] = [prompt_ids]
-        self.sent: list[bytes] = []  # digest of each context that went to the engine
-        self.length = len(prompt_ids)
-        self.bad_in_a_row = 0
-        self.commands = 0
-        self.sandbox_s = self.sample_s = self.tools_s = 0.0
-
-    def context(self) -> Int32Array:
-        if len(self.pieces) > 1:
-            self.pieces = [np.concatenate(self.pieces)]
-        return self.pieces[0]
-
-    def digest(self) -> bytes:
-        return context_digest(self.context())
-
-    def append(self, turn: Turn, bad: bool) -> None:
-        self.turns.append(turn)
-        self.pieces += [turn.action.token_ids, turn.observation.token_ids]
-        self.length += len(turn.action.token_ids) + len(turn.observation.token_ids)
-        self.bad_in_a_row = self.bad_in_a_row + 1 if bad else 0
-
-    def usage(self) -> Usage:
-        return Usage(
-            sampled_tokens=sum(len(turn.action.token_ids) for turn in self.turns),
-            observation_tokens=sum(len(turn.observation.token_ids) for turn in self.turns),
-            commands=self.commands,
-            bad_calls=sum(len(turn.observation.bad_calls) for turn in self.turns),
-        )
-
-
 async def run_episode(plan: Plan, stage: Stage, *, take_submission: frozenset[StopReason]) -> Episode:
     """Run one episode to its end; every failure but cancellation becomes a stop reason of the record.
 
     `take_submission` names the stops after which the change is taken out of the sandbox for judging.
     """
     started = time.monotonic()
-    record = _Recorder(stage.codec.encode_prompt(stage.environment.harness.prompt(plan.task)))
+    record = Recorder(stage.codec.open(stage.environment.harness.prompt(plan.task)))
     sandbox: Sandbox | None = None
     submission: Submission | None = None
     stop, detail = StopReason.CANCELLED, ""
@@ -143,45 +98,58 @@ async def run_episode(plan: Plan, stage: Stage, *, take_submission: frozenset[St
         stage.engine.end_session(plan.trajectory_id)
         if sandbox is not None:
             await _destroy(sandbox)
-    trajectory = _finish(plan, stage, record, stop, detail)
-    check_contexts(trajectory, record.sent)
-    timing = replace(trajectory.timing, total_s=time.monotonic() - started)
-    return Episode(trajectory=replace(trajectory, timing=timing), submission=submission)
+    ending = Ending(
+        task_id=plan.task.id,
+        group_id=plan.group_id,
+        attempt=plan.attempt,
+        stop=stop,
+        detail=detail,
+        isolation=stage.capabilities.isolation,
+    )
+    first, *further = record.trajectories(plan.trajectory_id, ending, time.monotonic() - started)
+    return Episode(trajectory=first, submission=submission, further=tuple(further))
 
 
-async def _turns(plan: Plan, stage: Stage, sandbox: Sandbox, record: _Recorder) -> None:
+async def _turns(plan: Plan, stage: Stage, sandbox: Sandbox, record: Recorder) -> None:
     """The loop. It ends by raising `_Stopped`."""
     conversation = stage.environment.harness.start(plan.task, sandbox)
     limits = plan.task.limits
     while True:
-        if len(record.turns) >= limits.max_turns:
+        if record.num_turns >= limits.max_turns:
             raise _Stopped(StopReason.MAX_TURNS)
         state_key = await sandbox.state_key()
         action = await _sample(plan, stage, record, limits)
         if action.finish_reason == "length":
-            record.append(Turn(action=action, observation=_nothing(), state_key=state_key), bad=False)
+            record.append(Turn(action=action, observation=nothing(), state_key=state_key))
             full = record.length >= limits.max_context_tokens
             raise _Stopped(StopReason.MAX_TOKENS if full else StopReason.MAX_ACTION_TOKENS)
         reply = await _act(conversation, action, record, limits.episode_s)
-        ended = reply.stop is not None
-        ids = _nothing().token_ids if ended else stage.codec.encode_observation(reply.text, action.finish_reason)
-        observation = Observation(
-            token_ids=ids,
-            text=reply.text,
-            source=reply.source,
-            exit_code=reply.exit_code,
-            duration_s=reply.duration_s,
-            omitted_bytes=reply.omitted_bytes,
-            bad_calls=tuple(kind.value for kind in reply.bad_calls),
-        )
-        record.append(Turn(action=action, observation=observation, state_key=state_key), bad=bool(reply.bad_calls))
+        _answer(record, action, reply, state_key)
         if reply.stop is not None:
             raise _Stopped(reply.stop)
         if record.bad_in_a_row >= limits.max_bad_calls:
             raise _Stopped(StopReason.FORMAT_ERROR, f"{record.bad_in_a_row} invalid calls in a row")
 
 
-async def _sample(plan: Plan, stage: Stage, record: _Recorder, limits: Limits) -> Action:
+def _answer(record: Recorder, action: Action, reply: Reply, state_key: str | None) -> None:
+    """Put the turn into the record; where the codec changed the context, a new row begins behind it."""
+    end = Continuation(token_ids=nothing().token_ids)
+    more = end if reply.stop is not None else record.continuation(action, reply.parts or (reply.text,))
+    observation = Observation(
+        token_ids=more.token_ids,
+        text=reply.text,
+        source=reply.source,
+        exit_code=reply.exit_code,
+        duration_s=reply.duration_s,
+        omitted_bytes=reply.omitted_bytes,
+        bad_calls=tuple(kind.value for kind in reply.bad_calls),
+    )
+    record.append(Turn(action=action, observation=observation, state_key=state_key))
+    if more.new_prompt_ids is not None:
+        record.begin_row(more.new_prompt_ids)
+
+
+async def _sample(plan: Plan, stage: Stage, record: Recorder, limits: Limits) -> Action:
     """Ask the engine for one action and decode its text; a hung or broken engine is our failure."""
     room = limits.max_context_tokens - record.length
     if room <= 0:
@@ -194,9 +162,9 @@ async def _sample(plan: Plan, stage: Stage, record: _Recorder, limits: Limits) -
             max_tokens=min(room, limits.max_action_tokens),
             stop_token_ids=stage.codec.stop_token_ids,
         ),
-        seed=derive(plan.seed, len(record.turns)),
+        seed=derive(plan.seed, record.num_turns),
     )
-    record.sent.append(record.digest())
+    record.note_sent()
     began = time.monotonic()
     try:
         action = await generate_within(stage.engine, request, limits.model_call_s)
@@ -207,7 +175,7 @@ async def _sample(plan: Plan, stage: Stage, record: _Recorder, limits: Limits) -
     return replace(action, text=stage.codec.decode_action(action.token_ids))
 
 
-async def _act(conversation: Conversation, action: Action, record: _Recorder, episode_s: float) -> Reply:
+async def _act(conversation: Conversation, action: Action, record: Recorder, episode_s: float) -> Reply:
     """Carry out an action. Only this time counts against `episode_s`: waiting for the engine or a sandbox is our doing."""
     began = time.monotonic()
     try:
@@ -216,7 +184,7 @@ async def _act(conversation: Conversation, action: Action, record: _Recorder, ep
     except TimeoutError:
         if not clock.expired():
             raise
-        record.append(Turn(action=action, observation=_nothing()), bad=False)
+        record.append(Turn(action=action, observation=nothing()))
         raise _Stopped(StopReason.TIMEOUT, f"the episode's tools took longer than {episode_s} s") from None
     finally:
         record.tools_s += time.monotonic() - began
@@ -232,7 +200,7 @@ async def _destroy(sandbox: Sandbox) -> None:
         logger.warning("sandbox %s could not be removed: %s", sandbox.id, error)
 
 
-async def _open_sandbox(task: Task, stage: Stage, record: _Recorder) -> Sandbox:
+async def _open_sandbox(task: Task, stage: Stage, record: Recorder) -> Sandbox:
     began = time.monotonic()
     _require_room(task, record)
     try:
@@ -256,30 +224,10 @@ async def _open_sandbox(task: Task, stage: Stage, record: _Recorder) -> Sandbox:
     return sandbox
 
 
-def _require_room(task: Task, record: _Recorder) -> None:
+def _require_room(task: Task, record: Recorder) -> None:
     limit = task.limits.max_context_tokens
     if record.length >= limit:
         raise TaskError(
             f"the prompt of task {task.id} has {record.length} tokens and max_context_tokens is {limit}: no action would "
             "ever fit; raise limits.max_context_tokens or leave the task out"
         )
-
-
-def _finish(plan: Plan, stage: Stage, record: _Recorder, stop: StopReason, detail: str) -> Trajectory:
-    return Trajectory(
-        id=plan.trajectory_id,
-        task_id=plan.task.id,
-        group_id=plan.group_id,
-        attempt=plan.attempt,
-        prompt_ids=record.prompt_ids,
-        turns=tuple(record.turns),
-        stop=stop,
-        detail=detail[:500],
-        isolation=stage.capabilities.isolation,
-        usage=record.usage(),
-        timing=Timing(sandbox_s=record.sandbox_s, sample_s=record.sample_s, tools_s=record.tools_s),
-    )
-
-
-def _nothing() -> Observation:
-    return Observation(token_ids=np.empty(0, dtype=np.int32), text="")

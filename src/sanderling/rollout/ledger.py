@@ -26,6 +26,7 @@ class Ledger:
         self.check()
 
     def finish(self, member: Member) -> None:
+        """Count the end of an attempt; `member` is its root, however many rows it has."""
         self.running -= 1
         if isinstance(member.verdict, Ungraded):
             self.ungraded += 1

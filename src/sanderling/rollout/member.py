@@ -24,22 +24,24 @@ BACK_OFF_S = 0.2  # before the first retry; doubled for each further one
 
 async def run_member(
     plan: Plan, stage: Stage, config: RolloutConfig, ledger: Ledger, on_dropped: Callable[[Member], None]
-) -> Member:
+) -> tuple[Member, ...]:
     """Run one place of a group until it is graded or its retries are used up; return the last attempt.
 
-    `on_dropped` gets every earlier attempt, so that nothing that ran is lost.
+    An attempt is one member for each of its rows, the root first; they share verdict and disposition. `on_dropped` gets
+    every earlier attempt, so that nothing that ran is lost.
     """
     while True:
-        member = await _attempt(plan, stage, config, ledger)
-        if not isinstance(member.verdict, Ungraded) or plan.attempt >= config.retries:
-            return member
-        on_dropped(member)
+        members = await _attempt(plan, stage, config, ledger)
+        if not isinstance(members[0].verdict, Ungraded) or plan.attempt >= config.retries:
+            return members
+        for member in members:
+            on_dropped(member)
         ledger.retried += 1
         await asyncio.sleep(BACK_OFF_S * 2**plan.attempt)
         plan = replace(plan, attempt=plan.attempt + 1)
 
 
-async def _attempt(plan: Plan, stage: Stage, config: RolloutConfig, ledger: Ledger) -> Member:
+async def _attempt(plan: Plan, stage: Stage, config: RolloutConfig, ledger: Ledger) -> tuple[Member, ...]:
     ledger.start()
     if isinstance(stage.engine, LockstepEngine):
         stage.engine.join(plan.trajectory_id)
@@ -56,9 +58,11 @@ async def _attempt(plan: Plan, stage: Stage, config: RolloutConfig, ledger: Ledg
         raise
     grade_s = time.monotonic() - began
     trajectory = replace(trajectory, timing=replace(trajectory.timing, grade_s=grade_s))
-    member = Member(trajectory=trajectory, verdict=verdict, disposition=dispose(trajectory, verdict, config))
-    ledger.finish(member)
-    return member
+    rows = [trajectory, *(replace(row, stop=trajectory.stop, detail=trajectory.detail) for row in episode.further)]
+    fate = dispose(trajectory, verdict, config)
+    members = tuple(Member(trajectory=row, verdict=verdict, disposition=fate) for row in rows)
+    ledger.finish(members[0])
+    return members
 
 
 async def judge(episode: Episode, plan: Plan, stage: Stage, config: RolloutConfig) -> tuple[Trajectory, Verdict]:

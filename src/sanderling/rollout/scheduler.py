@@ -69,7 +69,8 @@ def start_group(
     async def run() -> Group:
         async with asyncio.TaskGroup() as siblings:
             running = [siblings.create_task(run_member(p, stage, config, ledger, on_dropped)) for p in plans]
-        return Group(id=plan.group_id, task_id=plan.task.id, members=tuple(task.result() for task in running))
+        members = tuple(member for task in running for member in task.result())
+        return Group(id=plan.group_id, task_id=plan.task.id, members=members)
 
     return asyncio.get_running_loop().create_task(run())
 
