@@ -8,8 +8,12 @@ import pytest
 from grading import in_sandboxes
 from suite_grading import BUG, FILE, FIXED, GOLD, SUITE, TEST, TESTS, grade_all, made
 
+from sanderling import cli
 from sanderling.errors import TaskError, VerifierError
+from sanderling.harness.line_edit import LineEditHarness
+from sanderling.repository import repository_environment
 from sanderling.sandbox.protocol import Command, SandboxSpec
+from sanderling.tasks.folder import write_task_folder
 from sanderling.testing.sandboxes import MemoryBackend, result
 from sanderling.types import Limits, Submission
 from sanderling.verify.suites.check import check_folder
@@ -303,3 +307,17 @@ def test_the_agent_runs_visible_tests():
 
     ran = in_sandboxes(work)
     assert (ran.exit_code, b"1 passed" in ran.stdout) == (0, True), ran
+
+
+def test_the_command_line_checks_folders(tmp_path, capsys, monkeypatch):
+    write_task_folder(tmp_path / "tasks" / "one", made()[1])
+    monkeypatch.setattr("sys.argv", ["sanderling", "tasks", "check", str(tmp_path / "tasks"), "--json"])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["ok"], found["checked"]) == (True, 1)
+    assert found["tasks"][0]["guarded"] == 5
+    environment = repository_environment(tmp_path / "tasks", harness=LineEditHarness(file=FILE, test_argv=("true",)))
+    assert environment.tasks.ids("train") == ("till/train/total-1",)
+    assert environment.verifier.lifted_share("till/train/total-1") == found["tasks"][0]["lifted"] == found["lifted"]

@@ -141,7 +141,7 @@ class _Draft:
         if key in self.demoted or any(checks is None for checks in lists):
             definition = _definition(key, answers[0])
             met = {check[0] for checks in lists if checks is not None for check in checks}
-            inside = self.compiled[path].sites_of.get(definition or "", ())
+            inside = self.compiled[path].sites_of.get(definition or "", tuple(sites))
             return [(site, Basis.KEPT) for site in {*met, *inside}]
         orders = [[check[0] for check in checks] for checks in lists]
         if any(order != orders[0] for order in orders):

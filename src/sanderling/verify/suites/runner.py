@@ -22,6 +22,7 @@ import sys
 from importlib.machinery import SourceFileLoader
 from types import ModuleType
 
+START = os.getcwd()  # tests may go elsewhere
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 MAX_CHECKS = 1_000  # of one test
 MAX_TEXT = 300_000  # characters of one test's checks
@@ -196,7 +197,7 @@ def definition(item):
     code = getattr(function, "__code__", None)
     if code is None:
         return None
-    return f"{os.path.relpath(code.co_filename)}::{function.__qualname__}"
+    return f"{os.path.relpath(os.path.join(START, code.co_filename), START)}::{function.__qualname__}"
 
 
 def main():
@@ -220,7 +221,7 @@ def main():
     sys.path += roots  # last: a file of the workspace shadows neither the standard library nor the runner
     sys.argv = ["pytest"]
     reports.send(ready=True)
-    options = ["-c", os.devnull, f"--rootdir={os.getcwd()}", "--import-mode=importlib", "--assert=plain"]
+    options = ["-c", os.devnull, f"--rootdir={START}", "--import-mode=importlib", "--assert=plain"]
     options += ["-p", "no:cacheprovider", "-p", "no:terminal", "--continue-on-collection-errors"]
     pytest.main([*options, *request["files"]], plugins=[Plugin(reports, request["only"])])
     reports.send(done=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import Protocol
@@ -74,7 +74,7 @@ class SuiteVerifier:
         if all(ready.folder.base.get(path) == content for path, content in files.items()):
             notes.append("nothing was changed: no editable file differs from the task's own")
         try:
-            result = await self._run(ready, {**ready.folder.base, **files}, backend)
+            result = await self._run(task, ready, {**ready.folder.base, **files}, backend)
         except SandboxBroken as error:
             notes.append(f"the submission broke its grading sandbox: {error}")
             result = _nothing(ready.recording)
@@ -86,7 +86,7 @@ class SuiteVerifier:
     async def control(self, task: Task, backend: SandboxBackend, seed: int) -> Graded:
         """Grade the right solution in the same way."""
         ready = await asyncio.to_thread(self._prepare, task)
-        return await self._verdict(ready, await self._run(ready, ready.gold, backend), [], backend)
+        return await self._verdict(ready, await self._run(task, ready, ready.gold, backend), [], backend)
 
     def lifted_share(self, task_id: str) -> float:
         """Return the share of a task's hidden tests that are decided on our side alone, in [0, 1]."""
@@ -102,10 +102,12 @@ class SuiteVerifier:
                 del self._prepared[next(iter(self._prepared))]
         return self._prepared[task.id]
 
-    async def _run(self, ready: _Prepared, workspace: Mapping[str, bytes], backend: SandboxBackend) -> SuiteResult:
-        return await grade_workspace(
-            backend, workspace, ready.editions, ready.recording, ready.suite, Extent.UNTIL_FAILURE
-        )
+    async def _run(
+        self, task: Task, ready: _Prepared, workspace: Mapping[str, bytes], backend: SandboxBackend
+    ) -> SuiteResult:
+        suite = replace(ready.suite, limits=task.limits)  # a run may have changed them
+        extent = Extent.UNTIL_FAILURE
+        return await grade_workspace(backend, workspace, ready.editions, ready.recording, suite, extent)
 
     async def _require_control(self, task: Task, backend: SandboxBackend, seed: int) -> None:
         """Return if the right solution is paid at this moment: then the silence was the submission's doing.
