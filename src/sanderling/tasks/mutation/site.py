@@ -53,7 +53,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """One kind of bug: `propose` yields nodes that may stand in place of the site's node."""
+    """One kind of bug: `propose` yields what may stand in place of the site's node: a node, several, or nothing."""
 
     name: str
-    propose: Callable[[Site], Iterator[cst.CSTNode]]
+    propose: Callable[[Site], Iterator[cst.CSTNode | cst.FlattenSentinel | cst.RemovalSentinel]]
