@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
+from functools import lru_cache
 
 import libcst as cst
 import libcst.matchers as m
@@ -30,6 +31,7 @@ def _wrong_attribute(site: Site) -> Iterator[cst.CSTNode]:
         yield node.with_changes(attr=cst.Name(name))
 
 
+@lru_cache(maxsize=4)
 def _attributes(owner: cst.ClassDef) -> tuple[set[str], set[str]]:
     """Return the names of `self.name` that are called in a class, and of those that aren't."""
     called: set[str] = set()

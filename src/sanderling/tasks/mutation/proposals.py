@@ -30,13 +30,17 @@ REPOSITORY_FAMILIES: tuple[Family, ...] = (
 """Every family. Where two of them lead to the same text, the earlier one names it."""
 
 
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
     """One bug that could be planted: where, and of which family."""
 
     family: str
     function: str  # qualified name of the outermost function around it, such as "Stack.push"
-    number: int  # place in the list of the module's proposals
+    piece: int  # index in `SourceFile.pieces`
+    number: int  # place in the list of that piece's proposals
     first_line: int  # 1-based, of the statement or expression that changes
     last_line: int
     in_signature: bool  # it changes decorators or parameters: every run of the function may notice
@@ -55,7 +59,10 @@ class Planted:
 
 
 class SourceFile:
-    """The gold text of a module and the bugs that could be planted in it.
+    """The gold text of a module, in pieces: one per top-level statement that holds a function.
+
+    Only the piece that is asked for is parsed and written anew, so a bug in a module of 2,000 lines costs what its
+    function costs.
 
     Raises:
         TaskError: `source` is not valid Python.
@@ -63,16 +70,25 @@ class SourceFile:
 
     def __init__(self, source: str) -> None:
         try:
-            self._wrapper = MetadataWrapper(cst.parse_module(source))
-        except (cst.ParserSyntaxError, RecursionError) as error:
+            tree = ast.parse(source)
+        except (SyntaxError, ValueError, RecursionError) as error:
             raise TaskError(f"can't plant a bug in text that is not valid Python: {error}") from error
         self.source = source
-        self._meaning = ast.dump(ast.parse(source))
+        self._lines = source.splitlines(keepends=True)
+        self.pieces: tuple[tuple[int, int], ...] = tuple(
+            _line_range(node) for node in tree.body if any(isinstance(inner, _FUNCTIONS) for inner in ast.walk(node))
+        )
+        self._parsed: dict[int, MetadataWrapper] = {}
 
-    def proposals(self, families: Sequence[Family] = REPOSITORY_FAMILIES) -> list[Proposal]:
-        """Return what could be planted, in order of family and place. Two proposals may lead to the same text."""
-        positions = self._wrapper.resolve(PositionProvider)
-        found = [site for site in sites(self._wrapper) if site.node in positions]
+    def proposals(self, piece: int, families: Sequence[Family] = REPOSITORY_FAMILIES) -> list[Proposal]:
+        """Return what could be planted in a piece (an index of `pieces`), in order of family and place.
+
+        Two proposals may lead to the same text.
+        """
+        wrapper = self._wrapper(piece)
+        positions = wrapper.resolve(PositionProvider)
+        found = [site for site in sites(wrapper) if site.node in positions]
+        above = self.pieces[piece][0] - 1
         proposals: list[Proposal] = []
         for family in families:
             for site in found:
@@ -82,9 +98,10 @@ class SourceFile:
                         Proposal(
                             family=family.name,
                             function=_qualified_name(site),
+                            piece=piece,
                             number=len(proposals),
-                            first_line=place.start.line,
-                            last_line=place.end.line,
+                            first_line=above + place.start.line,
+                            last_line=above + place.end.line,
                             in_signature=_in_signature(site),
                             node=site.node,
                             replacement=replacement,
@@ -94,18 +111,36 @@ class SourceFile:
 
     def plant(self, proposal: Proposal) -> Planted | None:
         """Return the module with the bug, or None where it would not compile or means the same to the parser."""
+        module = self._wrapper(proposal.piece).module
+        first, last = self.pieces[proposal.piece]
+        gold = "".join(self._lines[first - 1 : last])
         try:
-            mutated = self._wrapper.module.deep_replace(proposal.node, proposal.replacement)  # type: ignore[arg-type]
+            mutated = module.deep_replace(proposal.node, proposal.replacement)  # type: ignore[arg-type]
             assert isinstance(mutated, cst.Module)
-            code = mutated.code
-            tree = ast.parse(code)
+            tree = ast.parse(mutated.code)
             compile(tree, "<mutant>", "exec", dont_inherit=True)
         except (SyntaxError, ValueError, cst.CSTValidationError, RecursionError):
             return None
-        if ast.dump(tree) == self._meaning:
+        if ast.dump(tree) == ast.dump(ast.parse(gold)):
             return None
-        removed, added = changed_lines(self.source, code)
-        return Planted(source=code, proposal=proposal, removed=removed, added=added)
+        removed, added = changed_lines(gold, mutated.code)
+        source = "".join([*self._lines[: first - 1], mutated.code, *self._lines[last:]])
+        return Planted(source=source, proposal=proposal, removed=removed, added=added)
+
+    def _wrapper(self, piece: int) -> MetadataWrapper:
+        if piece not in self._parsed:
+            first, last = self.pieces[piece]
+            text = "".join(self._lines[first - 1 : last])
+            try:
+                self._parsed[piece] = MetadataWrapper(cst.parse_module(text), unsafe_skip_copy=True)
+            except (cst.ParserSyntaxError, RecursionError) as error:
+                raise TaskError(f"lines {first} to {last} can't be parsed: {error}") from error
+        return self._parsed[piece]
+
+
+def _line_range(node: ast.stmt) -> tuple[int, int]:
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(found.lineno for found in decorators)]), node.end_lineno or node.lineno
 
 
 def changed_lines(before: str, after: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
