@@ -9,7 +9,7 @@ from itertools import islice
 from random import Random
 
 from fix_python.catalogue import problems
-from fix_python.similarity import View, likeness, shingles
+from sanderling.tasks.similarity import View, likeness, shingles
 from fix_python.splits import HELD_OUT, NEAR, TRAIN, assign
 from fix_python.warmup.corpus import (
     EPISODES,

@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 
 from fix_python.catalogue import problems
-from fix_python.similarity import Shingles, View, likeness, shingles
+from sanderling.tasks.similarity import Shingles, View, likeness, shingles
 from fix_python.splits import HELD_OUT, NEAR, assign
 
 MIN_LINES, MAX_LINES = 3, 16

@@ -25,6 +25,7 @@ class Rejection(StrEnum):
     TIMEOUT = "timeout"  # a test or the run did not end in time
     UNSTABLE = "unstable"  # another order and hash seed saw something else
     FUNCTION_FULL = "function has its share"
+    CANNOT_HIDE = "test can't be hidden"  # it isn't written as a function of its file
     GOLD_VISIBLE = "gold visible"  # the right text stands elsewhere in the base
     STATEMENT_LEAKS = "statement leaks"  # what failed can't be told without the right line
     NOT_GRADED = "not graded"  # the verifier doesn't pass the right solution, or passes the bug
