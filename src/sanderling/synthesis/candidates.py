@@ -7,6 +7,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from sanderling.errors import TaskError
 from sanderling.synthesis.census import Census
@@ -86,24 +87,28 @@ def _reached(sources: Mapping[str, SourceFile], census: Census) -> Iterator[_Fun
 
 
 def functions_between(source: str, first: int, last: int) -> list[tuple[str, int, int]]:
-    """Return the qualified name, first and last line of each outermost function within these lines, once per name."""
+    """Return the qualified name, first and last line of each outermost function that begins in these lines, once per name."""
     found: dict[str, tuple[str, int, int]] = {}
+    for name, start, end in _functions(source):
+        if first <= start <= last:
+            _, earliest, latest = found.get(name, (name, start, end))  # a property and its setter have one name
+            found[name] = (name, min(start, earliest), max(end, latest))
+    return list(found.values())
+
+
+@lru_cache(maxsize=1024)
+def _functions(source: str) -> tuple[tuple[str, int, int], ...]:
+    found: list[tuple[str, int, int]] = []
 
     def visit(node: ast.AST, names: tuple[str, ...]) -> None:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
-                name = ".".join((*names, child.name))
-                start, end = child.lineno, child.end_lineno or child.lineno
-                if name in found:  # a property and its setter, or two branches of an `if`
-                    start, end = min(start, found[name][1]), max(end, found[name][2])
-                found[name] = (name, start, end)
+                found.append((".".join((*names, child.name)), child.lineno, child.end_lineno or child.lineno))
             else:
                 visit(child, (*names, child.name) if isinstance(child, ast.ClassDef) else names)
 
-    for node in ast.parse(source).body:
-        if first <= node.lineno <= last or node.lineno <= first <= (node.end_lineno or 0):
-            visit(ast.Module(body=[node], type_ignores=[]), ())
-    return list(found.values())
+    visit(ast.parse(source), ())
+    return tuple(found)
 
 
 def _bugs(source: SourceFile, function: _Function, seed: int) -> Iterator[Planted]:

@@ -24,7 +24,19 @@ _LEFT_OUT = frozenset(
 )
 """Directories that hold no source, or another copy of it."""
 _LEFT_OUT_ON_TOP = frozenset({"build", "dist", "wheels", "sdist", "env"})
-_PATTERNS = ("*.egg-info", "*.dist-info", "*.pyc", "*.pyo", "*.so", "*.pyd", "*.whl", "*.egg", "*.orig", "*.rej", "*.bak")
+_PATTERNS = (
+    "*.egg-info",
+    "*.dist-info",
+    "*.pyc",
+    "*.pyo",
+    "*.so",
+    "*.pyd",
+    "*.whl",
+    "*.egg",
+    "*.orig",
+    "*.rej",
+    "*.bak",
+)
 _MAX_FILE = 1 << 20
 _MAX_TOTAL = 32 << 20
 

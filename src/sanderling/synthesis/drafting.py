@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from sanderling.errors import EngineError, TaskError
@@ -148,10 +149,8 @@ async def write_statement(
     """Return a statement that shows no line of the right solution, and who wrote it; None where there is none."""
     written: list[tuple[str, str]] = []
     if model is not None:
-        try:
+        with suppress(EngineError):  # the template is as true, only less like what people write
             written.append((await model.write(symptoms), "model"))
-        except EngineError:
-            pass  # the template is as true, only less like what people write
     written += [(template(symptoms), "template"), (bare(symptoms), "bare")]
     for text, writer in written:
         if leaked_line(text, candidate.planted, candidate.planted.source) is None:

@@ -33,10 +33,14 @@ def beyond_head(checkout: Path) -> list[str]:
     """
     folder = Path(checkout, _git(checkout, "rev-parse", "--git-common-dir").decode().strip())
     head = _git(checkout, "rev-parse", "--verify", "-q", "HEAD", check=False).decode().strip()
-    reachable = set(_git(checkout, "rev-list", "--objects", head).decode(errors="replace").split("\n")) if head else set()
+    reachable = (
+        set(_git(checkout, "rev-list", "--objects", head).decode(errors="replace").split("\n")) if head else set()
+    )
     known = {line.partition(" ")[0] for line in reachable}
     found: list[str] = []
-    for line in _git(checkout, "for-each-ref", "--format=%(objectname) %(refname)").decode(errors="replace").splitlines():
+    for line in (
+        _git(checkout, "for-each-ref", "--format=%(objectname) %(refname)").decode(errors="replace").splitlines()
+    ):
         value, _, name = line.partition(" ")
         if value not in known:
             packed = (folder / "packed-refs").is_file() and name in (folder / "packed-refs").read_text(errors="replace")

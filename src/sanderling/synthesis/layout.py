@@ -15,7 +15,9 @@ _NO_SOURCE = frozenset(
         *("ci", ".github", "requirements", "samples", "tutorials", "misc", "extras", "stubs", "typing"),
     }
 )
-_NO_MODULE = frozenset({"setup.py", "conftest.py", "noxfile.py", "tasks.py", "fabfile.py", "versioneer.py", "manage.py"})
+_NO_MODULE = frozenset(
+    {"setup.py", "conftest.py", "noxfile.py", "tasks.py", "fabfile.py", "versioneer.py", "manage.py"}
+)
 _TEST_PATTERNS = ("test_*.py", "*_test.py")
 
 

@@ -68,7 +68,9 @@ async def check_installed(sandbox: Sandbox, name: str, layout: Layout) -> None:
     )
     result = await sandbox.exec(command)
     if result.exit_code != 0:
-        raise TaskError(f"the sandbox's disk can't be searched for copies: {result.stderr[-300:].decode(errors='replace')}")
+        raise TaskError(
+            f"the sandbox's disk can't be searched for copies: {result.stderr[-300:].decode(errors='replace')}"
+        )
     if found := result.stdout.decode(errors="replace").splitlines():
         raise TaskError(
             f"the sandbox shows {len(found)} copies of the right solution, such as {found[0]}; "

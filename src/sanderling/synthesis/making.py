@@ -149,7 +149,7 @@ async def make_tasks(
     )
 
 
-async def _census(  # noqa: PLR0913 - one place calls it
+async def _census(
     code: CodeBase, layout: Layout, settings: MakeSettings, out: Path, sandboxes: SuiteSandboxes, tell: Listener
 ) -> tuple[Census, float]:
     file = out / "census.json"

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 
-FOLDER = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100,PTH120
+FOLDER = os.path.dirname(os.path.abspath(__file__))
 MAX_MESSAGE = 2_000
 
 
@@ -34,7 +34,7 @@ class Reach:
     """Which lines of the sources each test executes, by tracing calls of functions that stand in them."""
 
     def __init__(self, sources):
-        self._names = {os.path.abspath(path): path for path in sources}  # noqa: PTH100
+        self._names = {os.path.abspath(path): path for path in sources}
         self._lines = {path: {} for path in sources}
         self._known = {}
         self.test = None
@@ -143,7 +143,7 @@ def described(excinfo):
         message = str(excinfo.value)[:MAX_MESSAGE]
     except Exception:
         message = ""
-    here = os.getcwd() + os.sep  # noqa: PTH109
+    here = os.getcwd() + os.sep
     frames = []
     trace = excinfo.tb
     while trace is not None:
@@ -161,10 +161,10 @@ def main():
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
     sys.dont_write_bytecode = True
-    roots = [os.path.abspath(root) for root in request["roots"]]  # noqa: PTH100
+    roots = [os.path.abspath(root) for root in request["roots"]]
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     os.environ["PYTHONPATH"] = os.pathsep.join(roots)
-    sys.path[:] = [os.path.join(FOLDER, "packages"), *(p for p in sys.path if p != FOLDER)]  # noqa: PTH118
+    sys.path[:] = [os.path.join(FOLDER, "packages"), *(p for p in sys.path if p != FOLDER)]
     import pytest
 
     sys.path += roots
@@ -172,7 +172,7 @@ def main():
     signal.signal(signal.SIGPROF, cut_off)
     reach = Reach(request["sources"]) if request["sources"] is not None else None
     plugin = Plugin(request, reach)
-    options = ["-c", os.devnull, f"--rootdir={os.getcwd()}", "--import-mode=importlib"]  # noqa: PTH109
+    options = ["-c", os.devnull, f"--rootdir={os.getcwd()}", "--import-mode=importlib"]
     options += ["-p", "no:cacheprovider", "-p", "no:terminal", "--continue-on-collection-errors"]
     pytest.main([*options, *request["files"]], plugins=[plugin])
     answer = {"tests": plugin.tests, "broken": plugin.broken, "stopped": plugin.stopped}

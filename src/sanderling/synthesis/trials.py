@@ -96,7 +96,7 @@ def file_of(name: str) -> str:
 
 
 def definition_of(name: str) -> str:
-    """Return a test id without the case in brackets: "tests/test_a.py::TestB::test_c[1]" -> "tests/test_a.py::TestB::test_c"."""
+    """Return a test id without the case in brackets: "a/test_b.py::TestC::test_d[1]" -> "a/test_b.py::TestC::test_d"."""
     return name.partition("[")[0]
 
 

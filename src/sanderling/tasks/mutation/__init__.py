@@ -2,7 +2,7 @@
 
 from sanderling.tasks.mutation.engine import FAMILIES, changed_line, mutants
 from sanderling.tasks.mutation.proposals import REPOSITORY_FAMILIES, Planted, Proposal, SourceFile
-from sanderling.tasks.mutation.site import Family, Mutant, Site
+from sanderling.tasks.mutation.site import Family, Mutant, Replacement, Site
 
 __all__ = [
     "FAMILIES",
@@ -11,6 +11,7 @@ __all__ = [
     "Mutant",
     "Planted",
     "Proposal",
+    "Replacement",
     "Site",
     "SourceFile",
     "changed_line",

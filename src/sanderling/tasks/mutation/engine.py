@@ -10,7 +10,7 @@ from libcst.metadata import ExpressionContext, ExpressionContextProvider, Metada
 
 from sanderling.errors import TaskError
 from sanderling.tasks.mutation import literals, names, operators, statements
-from sanderling.tasks.mutation.site import Family, Mutant, Site
+from sanderling.tasks.mutation.site import Family, Mutant, Site, replaced
 
 FAMILIES: tuple[Family, ...] = (
     statements.MUTABLE_DEFAULT,
@@ -62,8 +62,7 @@ def mutants(source: str, families: Sequence[Family] = FAMILIES) -> list[Mutant]:
     for family in families:
         for site in found_sites:
             for replacement in family.propose(site):
-                mutated = wrapper.module.deep_replace(site.node, replacement)
-                assert isinstance(mutated, cst.Module)
+                mutated = replaced(wrapper.module, site.node, replacement)
                 mutant = _accepted(source, mutated.code, family.name, meaning)
                 if mutant is not None and mutant.source not in seen:
                     seen.add(mutant.source)

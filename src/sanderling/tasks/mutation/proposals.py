@@ -13,7 +13,7 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 from sanderling.errors import TaskError
 from sanderling.tasks.mutation import interfaces, structures
 from sanderling.tasks.mutation.engine import FAMILIES, sites
-from sanderling.tasks.mutation.site import Family, Site
+from sanderling.tasks.mutation.site import Family, Replacement, Site, replaced
 
 REPOSITORY_FAMILIES: tuple[Family, ...] = (
     structures.DROPPED_GUARD,
@@ -45,7 +45,7 @@ class Proposal:
     last_line: int
     in_signature: bool  # it changes decorators or parameters: every run of the function may notice
     node: cst.CSTNode = field(repr=False)
-    replacement: cst.CSTNode | cst.RemovalSentinel | cst.FlattenSentinel = field(repr=False)
+    replacement: Replacement = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,9 @@ class Planted:
 
     source: str
     proposal: Proposal
-    removed: tuple[str, ...]  # lines of the gold text that are gone or changed, stripped: what a statement must not show
+    removed: tuple[
+        str, ...
+    ]  # lines of the gold text that are gone or changed, stripped: what a statement must not show
     added: tuple[str, ...]  # lines that stand there instead, stripped
 
 
@@ -115,8 +117,7 @@ class SourceFile:
         first, last = self.pieces[proposal.piece]
         gold = "".join(self._lines[first - 1 : last])
         try:
-            mutated = module.deep_replace(proposal.node, proposal.replacement)  # type: ignore[arg-type]
-            assert isinstance(mutated, cst.Module)
+            mutated = replaced(module, proposal.node, proposal.replacement)
             tree = ast.parse(mutated.code)
             compile(tree, "<mutant>", "exec", dont_inherit=True)
         except (SyntaxError, ValueError, cst.CSTValidationError, RecursionError):

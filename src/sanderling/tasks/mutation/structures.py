@@ -38,10 +38,10 @@ def _swapped_branches(site: Site) -> Iterator[cst.CSTNode]:
     node = site.node
     if isinstance(node, cst.IfExp):
         yield node.with_changes(body=node.orelse, orelse=node.body)
-    elif isinstance(node, cst.If) and isinstance(node.orelse, cst.Else) and isinstance(node.body, cst.IndentedBlock):
-        if isinstance(node.orelse.body, cst.IndentedBlock):
-            other = node.orelse.with_changes(body=node.body)
-            yield node.with_changes(body=node.orelse.body, orelse=other)
+    elif isinstance(node, cst.If) and isinstance(node.orelse, cst.Else):
+        blocks = node.body, node.orelse.body
+        if all(isinstance(block, cst.IndentedBlock) for block in blocks):
+            yield node.with_changes(body=blocks[1], orelse=node.orelse.with_changes(body=blocks[0]))
 
 
 def _removed_method(site: Site) -> Iterator[cst.RemovalSentinel]:
