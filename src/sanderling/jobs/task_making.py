@@ -27,7 +27,7 @@ class MadeTasks:
     def as_json(self) -> dict[str, Any]:
         result, progress = self.result, self.result.progress
         aside = sorted((reason.value, name) for name, reason in result.census.aside.items())
-        making_s = progress.wall_s - result.census_s
+        making_s = progress.wall_s - result.prepared_s
         return {
             "out": str(self.out),
             "code": result.code.name,
@@ -44,7 +44,7 @@ class MadeTasks:
             "left_out": list(result.code.left_out),
             "resumed": result.resumed,
             "wall_s": round(progress.wall_s, 1),
-            "census_s": round(result.census_s, 1),
+            "prepared_s": round(result.prepared_s, 1),
             "tried_per_minute": round(60 * (progress.tried - result.resumed) / making_s, 2) if making_s > 0 else 0.0,
         }
 

@@ -140,7 +140,7 @@ def visible_tests(files: Mapping[str, bytes], hidden: Sequence[str]) -> dict[str
 def visible_command(layout: Layout) -> tuple[str, ...]:
     """Return the command with which an agent runs the visible tests."""
     roots = () if layout.roots == (".",) else tuple(f"--root={root}" for root in layout.roots)
-    return ("python3", "/tools/pytest.py", "-q", *roots)
+    return ("python3", "/tools/run_tests.py", "-q", *roots)
 
 
 async def write_statement(

@@ -20,7 +20,7 @@ from sanderling.synthesis.candidates import Candidate, candidates
 from sanderling.synthesis.census import RUNS, Census, take_census
 from sanderling.synthesis.code_base import CodeBase
 from sanderling.synthesis.drafting import Draft, Recipe, draft_task, numbered
-from sanderling.synthesis.grading import Grader
+from sanderling.synthesis.grading import Grader, prepare_grader
 from sanderling.synthesis.journal import ADMITTED, Entry, MakingJournal, read_census, write_census
 from sanderling.synthesis.layout import Layout, find_layout
 from sanderling.synthesis.leaks import check_installed
@@ -93,7 +93,7 @@ class MakeResult:
     code: CodeBase
     census: Census
     progress: Progress
-    census_s: float  # wall, 0 where it was read from the journal's folder
+    prepared_s: float  # wall, until the first bug was tried
     resumed: int  # candidates that an earlier process had tried
     families: Mapping[str, int]  # tasks
     splits: Mapping[str, int]  # tasks
@@ -120,8 +120,10 @@ async def make_tasks(
     journal = MakingJournal(out, settings.lasting(code))
     sandboxes = SuiteSandboxes(backend, code.files, layout)
     try:
-        census, census_s = await _census(code, layout, settings, out, sandboxes, tell)
-        grader = await Grader.prepare(code, layout, census, backend, tell)
+        census = await _census(code, layout, settings, out, sandboxes, tell)
+        tell(f"{len(census.stable)} stable tests, {len(census.aside)} set aside; recording what is right", None)
+        grader = await prepare_grader(code, layout, census, backend, out / "recording.json")
+        prepared_s = time.monotonic() - began
         sources = {path: code.files[path].decode(errors="replace") for path in layout.sources}
         recipe = Recipe(
             code=code,
@@ -142,7 +144,7 @@ async def make_tasks(
         code=code,
         census=census,
         progress=making.progress(),
-        census_s=census_s,
+        prepared_s=prepared_s,
         resumed=resumed,
         families=Counter(entry.family for entry in done),
         splits=Counter(entry.task.split("/")[1] for entry in done),
@@ -151,18 +153,17 @@ async def make_tasks(
 
 async def _census(
     code: CodeBase, layout: Layout, settings: MakeSettings, out: Path, sandboxes: SuiteSandboxes, tell: Listener
-) -> tuple[Census, float]:
+) -> Census:
     file = out / "census.json"
     if file.is_file():
-        return read_census(file), 0.0
-    began = time.monotonic()
+        return read_census(file)
     tell(f"{len(layout.sources)} source files, {len(layout.tests)} test files; searching for installed copies", None)
     async with sandboxes.sandbox() as sandbox:
         await check_installed(sandbox, code.name, layout)
     tell(f"running the suite {settings.runs} times and once with tracing", None)
     census = await take_census(sandboxes, layout, settings.seed, settings.runs)
     write_census(file, census)
-    return census, time.monotonic() - began
+    return census
 
 
 @dataclass(slots=True)
