@@ -1,7 +1,8 @@
 """One function per verb. Jobs connect parts and folders; the work is done in the layers below."""
 
 from sanderling.jobs.evaluation import Decoding, evaluate_policy
+from sanderling.jobs.task_checks import check_tasks
 from sanderling.jobs.task_making import MadeTasks, make_tasks_from
 from sanderling.jobs.training import TrainResult, train
 
-__all__ = ["Decoding", "MadeTasks", "TrainResult", "evaluate_policy", "make_tasks_from", "train"]
+__all__ = ["Decoding", "MadeTasks", "TrainResult", "check_tasks", "evaluate_policy", "make_tasks_from", "train"]

@@ -39,9 +39,10 @@ class Suite:
 
 
 def is_test_file(path: str) -> bool:
-    """Whether a file holds tests by its name: test*.py or *_test.py, as pytest has it, or tests.py."""
+    """Whether a file holds tests by its name: test_*.py or *_test.py, as pytest has it, or test.py or tests.py."""
     name = PurePosixPath(path)
-    return name.suffix == ".py" and (name.stem.startswith("test") or name.stem.endswith("_test"))
+    stem = name.stem
+    return name.suffix == ".py" and (stem in ("test", "tests") or stem.startswith("test_") or stem.endswith("_test"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

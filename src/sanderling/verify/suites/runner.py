@@ -22,7 +22,7 @@ import sys
 from importlib.machinery import SourceFileLoader
 from types import ModuleType
 
-FOLDER = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100,PTH120
+FOLDER = os.path.dirname(os.path.abspath(__file__))
 MAX_CHECKS = 1_000  # of one test
 MAX_TEXT = 300_000  # characters of one test's checks
 MAX_MESSAGE = 500  # characters of an exception's text
@@ -31,7 +31,7 @@ MAX_MESSAGE = 500  # characters of an exception's text
 def load_values():
     """The module beside this file; nothing is put on the path."""
     module = ModuleType("values")
-    SourceFileLoader("values", os.path.join(FOLDER, "values.py")).exec_module(module)  # noqa: PTH118
+    SourceFileLoader("values", os.path.join(FOLDER, "values.py")).exec_module(module)
     return module
 
 
@@ -173,7 +173,6 @@ class Plugin:
         if report.failed:
             self._reports.send(collecting=report.nodeid, error=str(report.longrepr)[-500:])
 
-
     def pytest_internalerror(self, excrepr):
         self._reports.send(collecting="the test runner", error=str(excrepr)[-500:])
 
@@ -211,8 +210,8 @@ def main():
     vars(builtins).update(
         __sanderling_see__=reports.see, __sanderling_kept__=reports.kept, __sanderling_raises__=reports.raises
     )
-    packages = os.path.join(FOLDER, "packages")  # noqa: PTH118
-    roots = [os.path.abspath(root) for root in request["roots"]]  # noqa: PTH100
+    packages = os.path.join(FOLDER, "packages")
+    roots = [os.path.abspath(root) for root in request["roots"]]
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     os.environ["PYTHONPATH"] = os.pathsep.join(roots)  # for programs that tests start
     sys.path.insert(0, packages)
@@ -221,7 +220,7 @@ def main():
     sys.path += roots  # last: a file of the workspace shadows neither the standard library nor the runner
     sys.argv = ["pytest"]
     reports.send(ready=True)
-    options = ["-c", os.devnull, f"--rootdir={os.getcwd()}", "--import-mode=importlib", "--assert=plain"]  # noqa: PTH109
+    options = ["-c", os.devnull, f"--rootdir={os.getcwd()}", "--import-mode=importlib", "--assert=plain"]
     options += ["-p", "no:cacheprovider", "-p", "no:terminal", "--continue-on-collection-errors"]
     pytest.main([*options, *request["files"]], plugins=[Plugin(reports, request["only"])])
     reports.send(done=True)

@@ -7,6 +7,7 @@ import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from sanderling.sandbox.protocol import Command, ExecResult, SandboxBackend, SandboxSpec
 from sanderling.types import JsonValue, Limits
@@ -70,11 +71,18 @@ async def run_files(
     return SuiteRun(report=report, result=result)
 
 
+class Extent(StrEnum):
+    """How much of a suite is run."""
+
+    ALL = "all"
+    UNTIL_FAILURE = "until_failure"  # a second edition can't pay what the first one denied
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteResult:
     """What a workspace showed of a whole suite."""
 
-    failures: Mapping[str, Failure | None]  # by id; None: passed
+    failures: Mapping[str, Failure | None]  # by id, of tests that were run; None: passed
     runs: Mapping[Channel, SuiteRun]
     canary_failed: bool
 
@@ -85,6 +93,7 @@ async def grade_workspace(
     editions: Editions,
     recording: Recording,
     suite: Suite,
+    extent: Extent = Extent.ALL,
 ) -> SuiteResult:
     """Run both editions of a suite on a workspace and judge every test.
 
@@ -94,6 +103,7 @@ async def grade_workspace(
     Args:
         workspace: the files under test; hidden tests are put over them.
         suite: its module roots and limits.
+        extent: whether the second edition runs when the first one has decided; tests of it then have no result.
 
     Raises:
         SandboxLost, SandboxBroken: as the sandbox says.
@@ -117,6 +127,8 @@ async def grade_workspace(
             if checks is not None and failures.get(test.id) is None:
                 answer = run.report.tests.get(test.key)
                 failures[test.id] = await asyncio.to_thread(judge, answer, checks, editions.sites[test.file])
+        if extent is Extent.UNTIL_FAILURE and (not canaries or any(failures.values())):
+            break
     return SuiteResult(failures=failures, runs=runs, canary_failed=canaries and bool(runs))
 
 

@@ -24,7 +24,7 @@ from sanderling.verify.suites.recording import (
     compile_editions,
     is_test_file,
 )
-from sanderling.verify.suites.running import SuiteResult, SuiteRun, grade_workspace
+from sanderling.verify.suites.running import Extent, SuiteResult, SuiteRun, grade_workspace
 
 _NOTES = 20
 
@@ -103,7 +103,9 @@ class SuiteVerifier:
         return self._prepared[task.id]
 
     async def _run(self, ready: _Prepared, workspace: Mapping[str, bytes], backend: SandboxBackend) -> SuiteResult:
-        return await grade_workspace(backend, workspace, ready.editions, ready.recording, ready.suite)
+        return await grade_workspace(
+            backend, workspace, ready.editions, ready.recording, ready.suite, Extent.UNTIL_FAILURE
+        )
 
     async def _require_control(self, task: Task, backend: SandboxBackend, seed: int) -> None:
         """Return if the right solution is paid at this moment: then the silence was the submission's doing.
@@ -122,7 +124,7 @@ class SuiteVerifier:
         required = [*ready.folder.expected.fail_to_pass, *ready.folder.expected.pass_to_pass]
         tests = ready.recording.tests
         ran = [name for name in required if _was_run(tests[name], result)]
-        passed = [name for name in required if result.failures.get(name, _UNSEEN) is None]
+        passed = [name for name in ran if result.failures.get(name, _UNSEEN) is None]
         clean = bool(result.runs) and all(run.clean for run in result.runs.values())
         notes += [note for run in result.runs.values() for note in _run_notes(run)]
         notes += [f"{name}: {failure.reason}" for name, failure in result.failures.items() if failure][:3]
