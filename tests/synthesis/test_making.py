@@ -20,7 +20,7 @@ from sanderling.tasks.folders import TaskFolders
 from sanderling.types import Submission
 from sanderling.verify.suites.verifier import SuiteVerifier
 
-SETTINGS = MakeSettings(n=6, seed=1, workers=2, runs=3)
+SETTINGS = MakeSettings(n=4, seed=1, workers=2, runs=3)
 
 
 class Interrupted(Exception):
@@ -33,7 +33,7 @@ def quiet(what, progress) -> None:
 
 def test_tasks_are_made_and_a_killed_run_gives_the_same(bubblewrap, shelf, tmp_path: Path) -> None:
     def interrupting(what, progress):
-        if progress is not None and progress.admitted == 3:
+        if progress is not None and progress.admitted == 2:
             raise Interrupted
 
     async def both(backend):
@@ -44,11 +44,11 @@ def test_tasks_are_made_and_a_killed_run_gives_the_same(bubblewrap, shelf, tmp_p
         return whole, rest
 
     whole, rest = bubblewrap(both)
-    assert whole.progress.admitted == rest.progress.admitted == 6
+    assert whole.progress.admitted == rest.progress.admitted == 4
     assert rest.resumed > 0
     assert rest.progress.outcomes == whole.progress.outcomes
     tasks = TaskFolders(tmp_path / "whole")
-    assert sum(len(tasks.ids(split)) for split in tasks.splits()) == 6
+    assert sum(len(tasks.ids(split)) for split in tasks.splits()) == 4
     for split in tasks.splits():
         first, second = (read_tree(tmp_path / name / split) for name in ("whole", "cut"))
         assert first.keys() == second.keys()
@@ -121,6 +121,27 @@ def test_a_copy_on_the_sandbox_disk_is_refused(bubblewrap, shelf) -> None:
         return refused
 
     assert all(name in said for name, said in bubblewrap(look).items())
+
+
+def test_a_cancelled_run_stops_at_once(bubblewrap, shelf, tmp_path: Path) -> None:
+    """Even where an attempt has just ended when the cancellation comes, it isn't lost."""
+    told: list[int] = []
+
+    async def cancel(backend):
+        loop = asyncio.get_running_loop()
+
+        def tell(what, progress):
+            if progress is not None:
+                told.append(progress.tried)
+                loop.call_soon(making.cancel)
+
+        making = asyncio.create_task(make_tasks(shelf, tmp_path / "out", SETTINGS, backend, tell))
+        with pytest.raises(asyncio.CancelledError):
+            await making
+
+    bubblewrap(cancel)
+    assert told[-1] <= 2
+    assert len((tmp_path / "out" / "journal.jsonl").read_text().splitlines()) == 1 + len(told)
 
 
 def test_settings_out_of_range_are_refused() -> None:

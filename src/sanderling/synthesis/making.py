@@ -207,8 +207,11 @@ class _Making:
                     await asyncio.sleep(0)  # bugs are planted in this thread: let the running ones go on in between
                 if not waiting:
                     return
-                candidate, started, task = waiting.popleft()
-                self._settle(candidate, await task, time.monotonic() - started)
+                candidate, started, task = waiting[0]
+                # not `await task`: that would pass a cancellation on, and an attempt that just ended would lose it
+                await asyncio.wait([task])
+                waiting.popleft()
+                self._settle(candidate, task.result(), time.monotonic() - started)
         finally:
             for _, _, task in waiting:
                 task.cancel()
