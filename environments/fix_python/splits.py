@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from fix_python.catalogue import digest
 from fix_python.problem import Problem
-from fix_python.similarity import View, likeness, shingles
+from sanderling.tasks.similarity import View, likeness, shingles
 
 TRAIN = "train"
 HELD_OUT = "held-out"

@@ -22,7 +22,7 @@ from sanderling.config import Config, load_config, parse_overrides
 from sanderling.errors import ConfigError, SanderlingError
 
 app = App(name="sanderling", version=__version__, help="Train LLM agents with reinforcement learning over many turns.")
-tasks_app = App(name="tasks", help="Look at the tasks of an environment.")
+tasks_app = App(name="tasks", help="Look at tasks, and make them from a code base.")
 app.command(tasks_app)
 
 INTERRUPTED = 130
@@ -270,6 +270,79 @@ def show_task(task: str, *, env: str = "fix_python") -> None:
     print(f"--- editable: {', '.join(found.editable) or 'nothing'}\n--- {found.limits}")
 
 
+@tasks_app.command(name="make")
+def make_tasks(  # noqa: PLR0913 - the flags are a contract
+    path: Path,
+    *,
+    out: Path,
+    n: int,
+    seed: int = 0,
+    workers: int | None = None,
+    runs: int = 3,
+    hide: float = 0.5,
+    per_function: int = 4,
+    statement_url: str | None = None,
+    statement_model: str | None = None,
+    backend: str = "bubblewrap",
+    json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
+) -> None:
+    """Make bug-fixing tasks from a Python code base with a pytest suite. The same command continues what was interrupted.
+
+    Exit code 1 when fewer tasks than asked for came out.
+
+    Parameters
+    ----------
+    path:
+        A folder, the top of a git checkout, or an sdist (.tar.gz).
+    out:
+        Directory for the task folders, the journal and the census of the suite.
+    n:
+        Number of tasks.
+    seed:
+        Of the order of bugs, of the order of tests, and of hashes.
+    workers:
+        Bugs that are tried at once; default: the number of cores.
+    runs:
+        Runs of the suite before any bug is planted: tests that don't end alike in all of them are set aside.
+    hide:
+        Share of the failing test functions of a file that the agent doesn't get to see, rounded up.
+    per_function:
+        Tasks of one function, at most.
+    statement_url:
+        OpenAI-compatible endpoint that writes the statements, such as http://localhost:8000/v1; default: a template does.
+        Its key is read from SANDERLING_STATEMENT_KEY.
+    statement_model:
+        Name of the model there.
+    backend:
+        Sandbox backend: bubblewrap, local, an entry point or module:name.
+    json_:
+        Progress goes to standard error; the last line of standard output is one JSON object.
+    """
+    from sanderling import jobs
+    from sanderling.synthesis.making import MakeSettings
+    from sanderling.synthesis.statement import StatementModel
+
+    if (statement_url is None) != (statement_model is None):
+        raise ConfigError("--statement-url and --statement-model belong together; give both or none")
+    model = None
+    if statement_url is not None and statement_model is not None:
+        key = os.environ.get("SANDERLING_STATEMENT_KEY", "")
+        model = StatementModel(url=statement_url, model=statement_model, key=key)
+    settings = MakeSettings(
+        n=n,
+        seed=seed,
+        workers=workers or os.cpu_count() or 1,
+        runs=runs,
+        hide_share=hide,
+        per_function=per_function,
+        model=model,
+    )
+    made = _run(jobs.make_tasks_from(path, out, settings, backend, sys.stderr if json_ else sys.stdout))
+    print(json.dumps(made.as_json()) if json_ else "\n".join(made.lines()))
+    if made.result.progress.admitted < n:
+        sys.exit(1)
+
+
 @tasks_app.command(name="check")
 def check_tasks(
     folder: Path,
@@ -354,6 +427,7 @@ def main() -> None:
         sys.exit(2)  # already printed
     except (asyncio.CancelledError, KeyboardInterrupt):
         hint = "; the run continues with --run <folder> --resume" if "train" in sys.argv[1:2] else ""
+        hint = "; the same command continues" if sys.argv[1:3] == ["tasks", "make"] else hint
         print(f"interrupted{hint}", file=sys.stderr)
         sys.exit(INTERRUPTED)
     except BrokenPipeError:

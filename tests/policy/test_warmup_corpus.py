@@ -9,7 +9,6 @@ from itertools import islice
 from random import Random
 
 from fix_python.catalogue import problems
-from fix_python.similarity import View, likeness, shingles
 from fix_python.splits import HELD_OUT, NEAR, TRAIN, assign
 from fix_python.warmup.corpus import (
     MANY_BUGS,
@@ -30,6 +29,7 @@ from fix_python.warmup.teacher import ACTIONS, STEADY, Demonstration, Role
 from fix_python.warmup.trial import recorded_calls, visible_report
 
 from sanderling.harness.line_edit import Call, parse_call
+from sanderling.tasks.similarity import View, likeness, shingles
 
 SMALL = CorpusConfig(library=12, programs=8, practice=6, practice_variants=2, problems=6, problem_variants=2)
 

@@ -32,5 +32,18 @@ def test_packages_are_hidden_where_they_lie_below_what_is_shown(tmp_path: Path, 
     for name in ("lib/site-packages", "src/pkg", "bin"):
         (tmp_path / name).mkdir(parents=True)
     monkeypatch.setattr("sys.path", [str(tmp_path / "bin"), str(tmp_path / "lib/site-packages")])
-    assert hidden_directories(str(tmp_path)) == [str(tmp_path / "lib/site-packages")]
-    assert hidden_directories(str(tmp_path / "other")) == []
+    assert below(tmp_path, hidden_directories(str(tmp_path))) == ["lib/site-packages"]
+    assert below(tmp_path, hidden_directories(str(tmp_path / "other"))) == []
+
+
+def test_packages_of_other_interpreters_are_hidden_too(tmp_path: Path) -> None:
+    for name in ("lib/python3.11/site-packages/click", "lib/python3/dist-packages", "lib/python3.11/json"):
+        (tmp_path / name).mkdir(parents=True)
+    found = below(tmp_path, hidden_directories(str(tmp_path)))
+    assert found == ["lib/python3.11/site-packages", "lib/python3/dist-packages"]
+    system = Path("/usr/lib/python3/dist-packages")
+    assert not system.is_dir() or str(system) in hidden_directories(str(tmp_path))
+
+
+def below(top: Path, found: list[str]) -> list[str]:
+    return sorted(Path(path).relative_to(top).as_posix() for path in found if Path(path).is_relative_to(top))

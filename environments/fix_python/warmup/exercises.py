@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-import libcst as cst
-
 from fix_python.catalogue import problems
 from fix_python.problem import Problem
 from fix_python.selection import RECALLED
@@ -19,7 +17,7 @@ from fix_python.warmup.programs import name_pool, random_program
 from fix_python.warmup.rename import invented_name, new_names, renamed
 from fix_python.warmup.trial import Calls, recorded_calls
 from sanderling.errors import TaskError
-from sanderling.tasks.mutation import FAMILIES, Family, Mutant, Site, mutants
+from sanderling.tasks.mutation import FAMILIES, Family, Mutant, Replacement, Site, mutants
 
 CALLS = (3, 5)
 BUGS_RENAMED = 12
@@ -65,7 +63,7 @@ def some_mutants(source: str, rng: Random) -> tuple[Mutant, ...]:
 
 
 def _thinned(family: Family, share: float, rng: Random) -> Family:
-    def propose(site: Site) -> Iterator[cst.CSTNode]:
+    def propose(site: Site) -> Iterator[Replacement]:
         return (node for node in family.propose(site) if rng.random() < share)
 
     return Family(name=family.name, propose=propose)

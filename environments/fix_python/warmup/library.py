@@ -15,8 +15,8 @@ from pathlib import Path
 from random import Random
 
 from fix_python.catalogue import problems
-from fix_python.similarity import Shingles, View, likeness, shingles
 from fix_python.splits import HELD_OUT, NEAR, assign
+from sanderling.tasks.similarity import Shingles, View, likeness, shingles
 
 MIN_LINES, MAX_LINES = 3, 16
 MAX_CHARACTERS = 600

@@ -2,6 +2,7 @@
 
 from sanderling.jobs.evaluation import Decoding, evaluate_policy
 from sanderling.jobs.task_checks import check_tasks
+from sanderling.jobs.task_making import MadeTasks, make_tasks_from
 from sanderling.jobs.training import TrainResult, train
 
-__all__ = ["Decoding", "TrainResult", "check_tasks", "evaluate_policy", "train"]
+__all__ = ["Decoding", "MadeTasks", "TrainResult", "check_tasks", "evaluate_policy", "make_tasks_from", "train"]

@@ -46,12 +46,16 @@ def base_interpreter() -> tuple[str, str]:
 
 
 def hidden_directories(prefix: str) -> list[str]:
-    """Return directories below /usr or `prefix` that commands must not see: where we and our environments are installed.
+    """Return directories below /usr or `prefix` that commands must not see: where packages are installed, and we ourselves.
 
     An environment's package holds the right answers of its tasks. Installed for the whole machine, as in a container, it
-    lies where every sandbox could read it; so the installed packages of the running interpreter are not shown inside.
+    lies where every sandbox could read it; and a task made from a library must not show an installed release of it. So no
+    installed packages are shown inside, neither those of the running interpreter nor those of the one behind its virtual
+    environment, nor those of the system's.
     """
     found = {Path(entry).resolve() for entry in sys.path if Path(entry).name in _PACKAGES}
+    for top in (Path(prefix, "lib"), Path("/usr/lib"), Path("/usr/local/lib")):
+        found |= {path.resolve() for name in _PACKAGES for path in top.glob(f"python3*/{name}")}
     environments = {point.module.partition(".")[0] for point in entry_points(group="sanderling.environments")}
     for name in ("sanderling", *environments):
         spec = importlib.util.find_spec(name)

@@ -10,7 +10,7 @@ from libcst.metadata import ExpressionContext, ExpressionContextProvider, Metada
 
 from sanderling.errors import TaskError
 from sanderling.tasks.mutation import literals, names, operators, statements
-from sanderling.tasks.mutation.site import Family, Mutant, Site
+from sanderling.tasks.mutation.site import Family, Mutant, Site, replaced
 
 FAMILIES: tuple[Family, ...] = (
     statements.MUTABLE_DEFAULT,
@@ -55,15 +55,14 @@ def mutants(source: str, families: Sequence[Family] = FAMILIES) -> list[Mutant]:
         wrapper = MetadataWrapper(cst.parse_module(source))
     except cst.ParserSyntaxError as error:
         raise TaskError(f"can't plant a bug in text that is not valid Python: {error.message}") from error
-    sites = list(_sites(wrapper))
+    found_sites = list(sites(wrapper))
     meaning = ast.dump(ast.parse(source))
     seen = {source}
     found: list[Mutant] = []
     for family in families:
-        for site in sites:
+        for site in found_sites:
             for replacement in family.propose(site):
-                mutated = wrapper.module.deep_replace(site.node, replacement)
-                assert isinstance(mutated, cst.Module)
+                mutated = replaced(wrapper.module, site.node, replacement)
                 mutant = _accepted(source, mutated.code, family.name, meaning)
                 if mutant is not None and mutant.source not in seen:
                     seen.add(mutant.source)
@@ -105,8 +104,8 @@ def _accepted(source: str, code: str, family: str, meaning: str) -> Mutant | Non
     return Mutant(source=code, family=family, line=line, description=f"line {line}: `{old}` became `{new}`")
 
 
-def _sites(wrapper: MetadataWrapper) -> Iterator[Site]:
-    """Yield every node inside a function, outermost first, in order of the text."""
+def sites(wrapper: MetadataWrapper) -> Iterator[Site]:
+    """Yield every node inside a function and every method of a class, outermost first, in order of the text."""
     contexts = wrapper.resolve(ExpressionContextProvider)
     positions = wrapper.resolve(PositionProvider)
     bound: dict[cst.CSTNode, dict[str, int]] = {}
@@ -124,6 +123,8 @@ def _sites(wrapper: MetadataWrapper) -> Iterator[Site]:
                 loads=contexts.get(node) is ExpressionContext.LOAD,  # type: ignore[call-overload]
                 depth_of_loops=loops,
             )
+        elif isinstance(node, cst.FunctionDef) and isinstance(parents[-2:][0], cst.ClassDef):
+            yield Site(node=node, parents=parents, names=(), loads=False, depth_of_loops=0)
         if isinstance(node, _SCOPES):
             loops = 0
         for child in node.children:

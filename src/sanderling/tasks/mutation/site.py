@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any, cast
 
 import libcst as cst
+
+Replacement = cst.CSTNode | cst.FlattenSentinel[Any] | cst.RemovalSentinel
+"""What may stand in place of a node: another one, several, or nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +57,14 @@ class Site:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """One kind of bug: `propose` yields nodes that may stand in place of the site's node."""
+    """One kind of bug: `propose` yields what may stand in place of the site's node: a node, several, or nothing."""
 
     name: str
-    propose: Callable[[Site], Iterator[cst.CSTNode]]
+    propose: Callable[[Site], Iterator[Replacement]]
+
+
+def replaced(module: cst.Module, node: cst.CSTNode, replacement: Replacement) -> cst.Module:
+    """Return a module with something else in place of one of its nodes."""
+    mutated = module.deep_replace(node, cast(Any, replacement))  # it takes sentinels too; its annotation doesn't say so
+    assert isinstance(mutated, cst.Module)
+    return mutated

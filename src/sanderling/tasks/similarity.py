@@ -1,4 +1,4 @@
-"""How alike two functions are, with and without their names."""
+"""How alike two functions or classes are, with and without their names."""
 
 from __future__ import annotations
 
@@ -20,9 +20,13 @@ class View(StrEnum):
 
 
 def shingles(source: str, view: View) -> Shingles:
-    """Return the runs of `SHINGLE` tokens of a function's syntax tree in preorder, without docstring and annotations."""
+    """Return the runs of `SHINGLE` tokens of a definition's syntax tree in preorder, without docstring and annotations.
+
+    Args:
+        source: a function or class and nothing else.
+    """
     function = ast.parse(source).body[0]
-    assert isinstance(function, ast.FunctionDef)
+    assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
     if ast.get_docstring(function) is not None:
         function.body = function.body[1:]
     tokens = [token for statement in function.body for token in _tokens(statement, view)]
