@@ -5,6 +5,7 @@ A sandbox shows no installed packages, so that nothing which an agent could inst
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import marshal
 from collections.abc import Iterator, Mapping
@@ -63,7 +64,14 @@ def agent_tools() -> Mapping[str, bytes]:
 
 @cache
 def _packages() -> Mapping[str, bytes]:
-    return dict(piece for name in _PACKAGES for piece in _package(name))
+    code = dict(piece for name in _PACKAGES for piece in _package(name))
+    return code | dict(map(_version, ("pytest", "pluggy")))  # pytest's header asks for them
+
+
+def _version(name: str) -> tuple[str, bytes]:
+    version = importlib.metadata.version(name)
+    text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    return f"packages/{name}-{version}.dist-info/METADATA", text.encode()
 
 
 def _package(name: str) -> Iterator[tuple[str, bytes]]:
