@@ -1,7 +1,7 @@
 """HumanEvalPack rows (HumanEvalFix): Python functions with a right and a buggy body and a hidden test.
 
-Rows are MIT-licensed, (c) 2023 N. Muennighoff (bigcode/humanevalpack; arXiv 2308.07124), over HumanEval (MIT, OpenAI). They are read
-from a file of yours and are no part of this package.
+The rows are MIT-licensed, (c) 2023 N. Muennighoff (bigcode/humanevalpack; arXiv 2308.07124), and built on HumanEval (MIT,
+OpenAI). They are read from a file of yours and are no part of this package.
 """
 
 from __future__ import annotations
