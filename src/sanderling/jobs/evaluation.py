@@ -33,7 +33,7 @@ async def evaluate_policy(config: Config, decoding: Decoding, out: Path | None) 
         raise ConfigError(f"samples = {settings.samples} with greedy decoding: all would be the same; ask for one")
     if out is not None and (out / "config.toml").exists():
         raise RunFolderError(f"{out} holds a run already; give a new folder for the episodes of this evaluation")
-    environment = load_environment(config.environment, config.verifier)
+    environment = load_environment(config.environment, config.verifier, config.environment_settings)
     policy = load_policy_folder(config.policy)
     limits = limits_within(policy.window, config.limits, environment, settings.split)
     tasks = choose_tasks(environment, settings.split, settings.tasks, settings.seed, limits)
