@@ -161,11 +161,12 @@ def parse_overrides(tokens: Sequence[str]) -> dict[str, Any]:
             if not rest:
                 raise ConfigError(f"--{key} needs a value, such as --{key}=4")
             value = rest.pop(0)
-        overrides[key.replace("-", "_")] = _value(value)
+        overrides[key.replace("-", "_")] = parse_value(value)
     return overrides
 
 
-def _value(text: str) -> Any:
+def parse_value(text: str) -> Any:
+    """Return the TOML value that a text is, or the text itself where it is none."""
     try:
         return tomllib.loads(f"v = {text}")["v"]
     except tomllib.TOMLDecodeError:
