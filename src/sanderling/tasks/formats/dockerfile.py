@@ -186,7 +186,9 @@ def _matching(context: Mapping[str, bytes], source: str) -> list[tuple[str, byte
         (path.removeprefix(f"{name}/"), content) for path, content in context.items() if path.startswith(f"{name}/")
     ]
     if not inner and any(char in name for char in "*?["):
-        inner = [(PurePosixPath(path).name, body) for path, body in context.items() if PurePosixPath(path).match(name)]
+        depth = len(PurePosixPath(name).parts)  # a wildcard crosses no slash
+        same_depth = [path for path in context if len(PurePosixPath(path).parts) == depth]
+        inner = [(PurePosixPath(path).name, context[path]) for path in same_depth if PurePosixPath(path).match(name)]
     if not inner:
         raise NotPortable(f"{source!r} isn't among the files beside the Dockerfile")
     return inner
