@@ -218,7 +218,7 @@ def test_no_cheat_against_an_exported_task_pays(tmp_path):
     for name in (
         "reads what is right",
         "reads the grader's memory",
-    ):  # these raise where they fail: then right code is not paid
+    ):  # both raise where they fail
         works[f"{name}, right otherwise"] = CHEATS[name] + environment.tasks.problem(task_id).source
 
     async def grade_all(backend):
