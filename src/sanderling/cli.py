@@ -281,6 +281,50 @@ def show_task(task: str, *, env: str = "fix_python", environment_settings: Setti
     print(f"--- editable: {', '.join(found.editable) or 'nothing'}\n--- {found.limits}")
 
 
+@tasks_app.command(name="check")
+def check_tasks(
+    folder: Path,
+    *,
+    backend: str = "bubblewrap",
+    json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
+) -> None:
+    """Check task folders: the right solution is paid, base/ isn't, and every named test does what it is named for.
+
+    Shows for each task which share of its hidden tests is decided outside the process that runs a submission. Exit code 1
+    when a task has a problem.
+
+    Parameters
+    ----------
+    folder:
+        One task folder, or a directory of them.
+    backend:
+        Sandbox backend in which they are graded.
+    json_:
+        Print one JSON object.
+    """
+    from sanderling import jobs
+    from sanderling.verify.suites.check import FolderCheck
+
+    def show(check: FolderCheck) -> None:
+        print(check.line(), file=sys.stderr if json_ else sys.stdout, flush=True)
+
+    checks = _run(jobs.check_tasks(folder, backend, show))
+    good = sum(check.ok for check in checks)
+    shares = [check.lifted for check in checks if check.ok]
+    mean = sum(shares) / len(shares) if shares else None
+    if json_:
+        tasks = [check.as_json() for check in checks]
+        print(
+            json.dumps(
+                {"ok": good == len(checks), "checked": len(checks), "good": good, "lifted": mean, "tasks": tasks}
+            )
+        )
+    else:
+        print(f"{good} of {len(checks)} tasks are good" + (f"; mean lifted share {mean:.0%}" if shares else ""))
+    if good < len(checks):
+        sys.exit(1)
+
+
 def _config(tokens: tuple[str, ...], flags: dict[str, Any], stored: list[Path] | None = None) -> Config:
     """Read a stored configuration, then files, then overrides, then the flags that were given (None: was not)."""
     first = next((i for i, token in enumerate(tokens) if token.startswith("--")), len(tokens))

@@ -149,7 +149,7 @@ TEXTS = st.lists(
 )
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(
     st.dictionaries(st.sampled_from("xyz"), st.tuples(TEXTS, st.sampled_from(["", "end"]))),
     st.dictionaries(st.sampled_from("xyz"), st.tuples(TEXTS, st.sampled_from(["", "end"]))),

@@ -75,6 +75,16 @@ def refusal_note(refusal: Refusal) -> str:
     return f"refused path: {refusal.path} ({refusal.reason})"
 
 
+def hook_of(path: str) -> str | None:
+    """Return what a path is for where a file of that name steers the interpreter or a test run, else None."""
+    parts = PurePosixPath(path).parts
+    for patterns, mechanism in _FILES:
+        steers = mechanism != "planted verdict file"
+        if steers and any(fnmatchcase(part, pattern) for part in parts for pattern in patterns):
+            return mechanism
+    return None
+
+
 def new_mechanisms(before: bytes, after: bytes) -> list[str]:
     """Return notes about what a Python source does that its former version did not; empty if it doesn't parse."""
     if len(after) > MAX_SOURCE_BYTES:

@@ -35,7 +35,7 @@ def read_report(output: bytes, ready: str, nonces: Sequence[str], done: str) -> 
         lines.pop()
     elif lines:
         notes.append("the last line of the report is not complete")
-    parsed = [_parse(line) for line in lines]
+    parsed = [parse_line(line) for line in lines]
     started = bool(parsed) and parsed[0] == {"nonce": ready}
     expected = [*nonces, done]
     answers: dict[str, Mapping[str, JsonValue]] = {}
@@ -64,7 +64,7 @@ def read_report(output: bytes, ready: str, nonces: Sequence[str], done: str) -> 
     return Report(started=started, answers=answers, complete=complete, notes=tuple(notes))
 
 
-def _parse(line: bytes) -> dict[str, JsonValue] | None:
+def parse_line(line: bytes) -> dict[str, JsonValue] | None:
     if len(line) > MAX_LINE_BYTES:
         return None
     try:
