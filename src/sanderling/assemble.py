@@ -58,6 +58,8 @@ _KINDS: Mapping[str, _Kind] = {
         contract=SandboxBackend,
         built_in={
             "bubblewrap": "sanderling.sandbox.bubblewrap:BubblewrapBackend",
+            "docker": "sanderling.sandbox.container:docker_backend",
+            "podman": "sanderling.sandbox.container:podman_backend",
             "local": "sanderling.sandbox.local:LocalBackend",
         },
     ),
@@ -180,13 +182,25 @@ def load_environment(name: str, verifier: str = "", settings: Mapping[str, Any] 
     return replace(environment, verifier=make("verifiers", verifier, environment))
 
 
-def load_backend(name: str) -> SandboxBackend:
+def load_backend(name: str, image: str = "") -> SandboxBackend:
     """Return the sandbox backend that `name` means.
 
+    Args:
+        name: as `make` takes it.
+        image: for sandboxes of "docker" and "podman" whose task names none; "": the backend's own choice.
+
     Raises:
-        PluginError: no such backend. SandboxUnavailable: this machine can't run it.
+        PluginError: no such backend, or one without images. SandboxUnavailable: this machine can't run it.
     """
-    return make("sandboxes", name)
+    if not image:
+        return make("sandboxes", name)
+    if name not in ("docker", "podman"):
+        raise PluginError(
+            f"sandbox.image = {image!r} acts with the backends docker and podman alone; sandbox.backend is {name!r}"
+        )
+    from sanderling.sandbox.container import ContainerBackend
+
+    return ContainerBackend(name, image=image)
 
 
 def check_backend(backend: SandboxBackend) -> Capabilities:
@@ -293,7 +307,7 @@ async def open_stage(
     config: Config, environment: Environment, policy: Policy, rollout: RolloutConfig
 ) -> AsyncGenerator[Stage]:
     """Start sandbox backend and engine, and stop both whatever happens inside."""
-    backend = load_backend(config.sandbox.backend)
+    backend = load_backend(config.sandbox.backend, config.sandbox.image)
     try:
         capabilities = check_backend(backend)
         engine = make_engine(config, policy.folder)

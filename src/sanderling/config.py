@@ -44,7 +44,10 @@ class EngineConfig(_Section):
 class SandboxConfig(_Section):
     """Where actions happen."""
 
-    backend: str = Field("bubblewrap", description="bubblewrap, local (no isolation), or module:name, path.py:name")
+    backend: str = Field(
+        "bubblewrap", description="bubblewrap, docker, podman, local (no isolation), or module:name, path.py:name"
+    )
+    image: str = Field("", description="container image for docker and podman where a task names none; never pulled")
 
 
 class CreditConfig(_Section):

@@ -35,5 +35,6 @@ class Environment:
             limits=task.limits,
             kept=self.kept,
             env=task.env,
+            image=task.image,
             links={task.workdir: "/work"} if task.workdir else {},
         )

@@ -67,6 +67,7 @@ class Task:
     workdir: str = (
         ""  # absolute path at which the workspace is seen as well, for tasks written for one; "": nowhere else
     )
+    image: str = ""  # container image that it needs; "": the sandbox backend's own system
     limits: Limits = field(default_factory=Limits)
     metadata: Mapping[str, str] = field(
         default_factory=dict

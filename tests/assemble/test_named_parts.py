@@ -125,7 +125,7 @@ def test_an_engine_factory_gets_configuration_and_folder():
         ("engines", "parts.py:number", "is a int without policy_version, generate, generate_many"),
         ("engines", "parts.py:needs_nothing", "has no 'needs_nothing'"),
         ("engines", "torhc", "did you mean 'torch'? Known: torch"),
-        ("sandboxes", "bublewrap", "did you mean 'bubblewrap'? Known: bubblewrap, local"),
+        ("sandboxes", "bublewrap", "did you mean 'bubblewrap'? Known: bubblewrap, docker, local, podman"),
     ],
 )
 def test_the_wrong_kind_is_named_with_what_it_lacks(kind, name, message):

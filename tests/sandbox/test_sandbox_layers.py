@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from sanderling.sandbox import workspace
+from sanderling.sandbox import digests
 from sanderling.sandbox.protocol import Command, Kept, SandboxSpec
 from sanderling.types import Limits
 
@@ -49,7 +49,7 @@ def test_digest_of_layers_equals_digest_of_the_merged_tree(bubblewrap, seed: int
             await sandbox.exec(Command(argv=("sh", "-c", script)))
             by_layers = await sandbox.state_key()
             view = await sandbox._open_view()
-            assert by_layers == workspace.state_key(workspace.scan(view)), f"after {script!r}"
+            assert by_layers == digests.state_key(digests.scan(view)), f"after {script!r}"
 
     bubblewrap(run)
 
@@ -85,7 +85,7 @@ def test_squashing_changes_nothing_and_bounds_the_layers(bubblewrap) -> None:
         key = await sandbox.state_key()
         view = await sandbox._open_view()
         forked = await fork.exec(Command(argv=("sh", "-c", "ls; cat /tmp/s")))
-        return deepest, seen, key == workspace.state_key(workspace.scan(view)), forked.stdout
+        return deepest, seen, key == digests.state_key(digests.scan(view)), forked.stdout
 
     deepest, seen, same, forked = bubblewrap(run)
     assert deepest <= 33

@@ -26,7 +26,7 @@ from sanderling.sandbox.launcher_client import LauncherClient, LauncherError
 from sanderling.sandbox.layered_sandbox import LayeredSandbox
 from sanderling.sandbox.layers import Stack, Store
 from sanderling.sandbox.links import checked_links
-from sanderling.sandbox.protocol import Capabilities, Sandbox, SandboxSpec
+from sanderling.sandbox.protocol import Capabilities, Sandbox, SandboxSpec, refuse_image
 
 _NAME = "bubblewrap"
 _INSIDE_ID = 1000
@@ -120,6 +120,7 @@ class BubblewrapBackend:
     async def create(self, spec: SandboxSpec) -> Sandbox:
         """Create a sandbox with the files of `spec`; see `SandboxBackend.create`."""
         checked_links(spec.links)
+        refuse_image(spec, "bubblewrap")
         client = await self.client()
         uid = self._take_user()
         try:

@@ -6,7 +6,7 @@ import errno
 import math
 import os
 import resource
-from typing import Any
+from typing import Any, Protocol
 
 from sanderling.errors import SandboxBroken, SandboxError, SandboxLost
 from sanderling.sandbox.interpreter import ENVIRONMENT
@@ -77,8 +77,28 @@ def judged(fields: dict[str, Any], streams: Streams, command: Command) -> ExecRe
     return _result(fields, exit_code, streams, fields["duration_s"])
 
 
-def judged_led(answer: dict[str, Any], streams: Streams, command: Command, duration_s: float) -> ExecResult:
-    """Return the result of a command that ran under a leader: in a session or without isolation."""
+class Output(Protocol):
+    """One stream of a command as far as it was kept."""
+
+    @property
+    def kept(self) -> bytes: ...
+
+    @property
+    def omitted(self) -> int: ...
+
+
+class Outputs(Protocol):
+    """Both streams of a command."""
+
+    @property
+    def stdout(self) -> Output: ...
+
+    @property
+    def stderr(self) -> Output: ...
+
+
+def judged_led(answer: dict[str, Any], streams: Outputs, command: Command, duration_s: float) -> ExecResult:
+    """Return the result of a command that ran under a leader: in a session, in a container or without isolation."""
     if "refused" in answer:
         why = os.strerror(answer["errno"])
         if answer["refused"] == "directory":
@@ -88,7 +108,7 @@ def judged_led(answer: dict[str, Any], streams: Streams, command: Command, durat
     return _result(answer, answer["exit_code"], streams, duration_s)
 
 
-def _result(fields: dict[str, Any], exit_code: int, streams: Streams, duration_s: float) -> ExecResult:
+def _result(fields: dict[str, Any], exit_code: int, streams: Outputs, duration_s: float) -> ExecResult:
     return ExecResult(
         exit_code=exit_code,
         stdout=streams.stdout.kept,

@@ -72,6 +72,7 @@ class Check:
 def examine(state_dir: Path | None = None) -> list[Check]:
     """Find out what the sandbox backends can do on this machine. Prints nothing and raises nothing."""
     from sanderling.sandbox.bubblewrap import find_bubblewrap
+    from sanderling.sandbox.container_doctor import probe_engine
     from sanderling.sandbox.control_groups import available
     from sanderling.sandbox.local import LocalBackend
 
@@ -99,6 +100,7 @@ def examine(state_dir: Path | None = None) -> list[Check]:
         ),
     ]
     checks.append(_as_check(probe_bubblewrap(state_dir)))
+    checks += [_as_check(probe_engine(kind)) for kind in ("docker", "podman")]
     checks.append(_as_check(LocalBackend.examine()))
     return checks
 
@@ -173,13 +175,18 @@ def probe_bubblewrap(state_dir: Path | None = None) -> Capabilities:
 async def _try_bubblewrap(backend: BubblewrapBackend) -> bool:
     """Return whether memory and processes are bounded by the kernel."""
     try:
-        await _try_sandbox(backend)
+        await try_sandbox(backend)
         return backend.has_control_groups
     finally:
         await backend.close()
 
 
-async def _try_sandbox(backend: SandboxBackend) -> None:
+async def try_sandbox(backend: SandboxBackend) -> None:
+    """Run a command that looks about itself in a new sandbox.
+
+    Raises:
+        SandboxLost: it isn't contained, or failed. SandboxUnavailable: as the backend says.
+    """
     sandbox = await backend.create(SandboxSpec(files={"folder/file": b"1"}))
     result = await sandbox.exec(Command(argv=("python3", "-I", "-S", "-c", _PROBE)))
     if result.stdout != b"contained\n":

@@ -1,7 +1,8 @@
 """What a backend created on this machine, on disk before it exists, so that a later one can clear up after a crash.
 
 Each backend has a directory of its own with an `owner.lock` that it holds with flock for as long as it lives, and a
-`journal.jsonl`. Mounts and processes need no clearing: they belong to the launcher's namespaces and end with it.
+`journal.jsonl`. Mounts and processes need no clearing: they belong to the launcher's namespaces and end with it. Containers
+are found by their label.
 """
 
 from __future__ import annotations
@@ -43,6 +44,12 @@ class Journal:
         """Append that a thing is about to exist ("create") or is gone ("remove")."""
         self._file.write(json.dumps({"event": event, "kind": kind, "name": name}) + "\n")
 
+    def leave(self) -> None:
+        """Give the directory up as if we had crashed: what couldn't be removed is left to the next backend's sweep."""
+        if not self._file.closed:
+            self._file.close()
+            os.close(self._lock)
+
     def close(self) -> None:
         """Remove the directory. May be called twice."""
         if not self._file.closed:
@@ -68,14 +75,25 @@ def sweep(state_dir: Path) -> list[str]:
         if not (directory / _JOURNAL).exists() and _age_s(directory) < 60:  # being created at this moment
             os.close(lock) if lock is not None else None
             continue
-        for left in leftovers(directory / _JOURNAL):
-            if left["kind"] == "cgroup":
-                _remove_cgroup(Path(left["name"]))
-        shutil.rmtree(directory, ignore_errors=True)
+        if _clear(directory):
+            shutil.rmtree(directory, ignore_errors=True)
+            swept.append(directory.name)
         if lock is not None:
             os.close(lock)
-        swept.append(directory.name)
     return swept
+
+
+def _clear(directory: Path) -> bool:
+    """Remove what the journal of a dead backend holds; False where something has to be tried again another time."""
+    done = True
+    for left in leftovers(directory / _JOURNAL):
+        if left["kind"] == "cgroup":
+            _remove_cgroup(Path(left["name"]))
+        elif left["kind"] == "engine":
+            from sanderling.sandbox.container_engine import remove_leftovers
+
+            done = remove_leftovers(left["name"], directory.name) and done
+    return done
 
 
 def leftovers(journal: Path) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sanderling.errors import SandboxBroken, SandboxError, SandboxLost
-from sanderling.sandbox import safe_files, workspace
+from sanderling.sandbox import digests, safe_files, workspace
 from sanderling.sandbox.command_results import (
     command_fields,
     judged,
@@ -227,9 +227,9 @@ class LayeredSandbox:
     async def state_key(self) -> str:
         """Return a digest of the workspace's content; see `Sandbox.state_key`."""
         if self._session is not None:
-            return workspace.state_key(await self._inspect(workspace.scan))
+            return digests.state_key(await self._inspect(digests.scan))
         await self._close_view()
-        return await self._digests.key(self._open_layer, lambda: self._inspect(workspace.scan))
+        return await self._digests.key(self._open_layer, lambda: self._inspect(digests.scan))
 
     async def _open_layer(self, layer: str) -> int:
         client = await self._backend.client()

@@ -7,7 +7,7 @@ import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from sanderling.sandbox import workspace
+from sanderling.sandbox import digests, workspace
 
 
 @dataclass(slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class Digests:
     """The state of a workspace, brought up to date by reading only the layers that came on top since."""
 
     def __init__(self) -> None:
-        self._state: workspace.State | None = None
+        self._state: digests.State | None = None
         self._key: str | None = None
         self._unread: list[str] = []
 
@@ -60,7 +60,7 @@ class Digests:
             self._key = None
 
     async def key(
-        self, open_layer: Callable[[str], Awaitable[int]], scan: Callable[[], Awaitable[workspace.State]]
+        self, open_layer: Callable[[str], Awaitable[int]], scan: Callable[[], Awaitable[digests.State]]
     ) -> str:
         """Return the digest; `open_layer` gives a layer's workspace, `scan` the state of the merged one."""
         if self._key is None:
@@ -69,12 +69,12 @@ class Digests:
             if self._state is None:
                 self._state = await scan()
             self._unread.clear()
-            self._key = workspace.state_key(self._state)
+            self._key = digests.state_key(self._state)
         return self._key
 
     async def _catch_up(
-        self, state: workspace.State, open_layer: Callable[[str], Awaitable[int]]
-    ) -> workspace.State | None:
+        self, state: digests.State, open_layer: Callable[[str], Awaitable[int]]
+    ) -> digests.State | None:
         for layer in self._unread:
             fd = await open_layer(layer)
             try:

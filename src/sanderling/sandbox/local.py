@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from sanderling.errors import SandboxBroken, SandboxError, SandboxLost, SandboxUnavailable
-from sanderling.sandbox import safe_files, workspace
+from sanderling.sandbox import digests, safe_files, workspace
 from sanderling.sandbox.command_results import judged_led, unrunnable
 from sanderling.sandbox.interpreter import ENVIRONMENT
 from sanderling.sandbox.launcher import copying
 from sanderling.sandbox.local_command import LocalCommand
 from sanderling.sandbox.output import Streams
-from sanderling.sandbox.protocol import Capabilities, Command, ExecResult, Kept, Sandbox, SandboxSpec
+from sanderling.sandbox.protocol import Capabilities, Command, ExecResult, Kept, Sandbox, SandboxSpec, refuse_image
 from sanderling.types import Submission
 
 _WARNING = (
@@ -94,6 +94,7 @@ class LocalBackend:
 
     async def create(self, spec: SandboxSpec) -> Sandbox:
         """Create a directory with the files of `spec`; see `SandboxBackend.create`."""
+        refuse_image(spec, "local")
         if spec.kept is Kept.PROCESSES:
             raise SandboxUnavailable(f"LocalBackend: {_NO_SESSIONS}; use BubblewrapBackend for tasks with a server")
         if spec.links:
@@ -187,7 +188,7 @@ class LocalSandbox:
 
     async def state_key(self) -> str:
         """Return a digest of the workspace's content; see `Sandbox.state_key`."""
-        return workspace.state_key(await self._inspect(workspace.scan))
+        return digests.state_key(await self._inspect(digests.scan))
 
     async def submission(self, editable: Sequence[str], max_bytes: int = 1_048_576) -> Submission:
         """Take out the change; see `Sandbox.submission`."""

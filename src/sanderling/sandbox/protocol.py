@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from sanderling.errors import SandboxUnavailable
 from sanderling.types import Limits, Submission
 
 
@@ -58,6 +59,9 @@ class SandboxSpec:
     # further absolute paths of places in /work or /tools, such as {"/app": "/work"}; a backend without room of its own for
     # them refuses the spec
     links: Mapping[str, str] = field(default_factory=dict)
+    # of a container engine, such as "docker.io/library/python:3-slim"; "": the backend's own system. A backend without images
+    # refuses one (`refuse_image`)
+    image: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +104,15 @@ class Capabilities:
     usable: bool
     open_risks: tuple[str, ...]  # what this mode does not contain
     missing: tuple[str, ...]  # why it isn't usable, each with the way to get it
+
+
+def refuse_image(spec: SandboxSpec, backend: str) -> None:
+    """Raise `SandboxUnavailable` where a spec names an image: for backends that show this machine's own system."""
+    if spec.image:
+        raise SandboxUnavailable(
+            f"the sandbox needs the container image {spec.image!r}, and {backend} has none: its commands see this machine's "
+            "own system. Use the backend docker or podman"
+        )
 
 
 class Sandbox(Protocol):

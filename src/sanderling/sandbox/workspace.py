@@ -1,14 +1,14 @@
-"""What a workspace holds: its digest, its plain files, and the change against the base that may leave it."""
+"""What a workspace holds: how layers change its state, its plain files, and the change against the base that may leave it."""
 
 from __future__ import annotations
 
 import fnmatch
-import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from sanderling.errors import UnsafePath
 from sanderling.sandbox import safe_files
+from sanderling.sandbox.digests import State, entry_digest
 from sanderling.sandbox.safe_files import FoundFile
 from sanderling.types import Refusal, Submission
 
@@ -22,46 +22,14 @@ _SPECIAL = {
     "unreadable": "not readable by its owner",
     "too deep": "path too long",
 }
-_SET_ID = 0o6000
+SET_ID = 0o6000
 _OVERLAY_ATTRIBUTES = ("trusted.overlay.", "user.overlay.")
 
-State = dict[str, bytes]
-"""Path to a digest of what stands there, whose first byte is "d" for a directory."""
-
-
-def entry_digest(root: int, entry: FoundFile) -> bytes:
-    """Return a digest of one entry: its kind, executable and set-id bits, and content. Times and owners don't enter."""
-    digest = hashlib.blake2b(digest_size=20)
-    kind = "file" if entry.kind == "hard link" else entry.kind  # how many names a file has isn't its content
-    first = b"d" if kind == "directory" else b"-"
-    digest.update(f"{kind}:{entry.mode & (0o100 | _SET_ID):o}:".encode())
-    if entry.kind == "link":
-        digest.update(_link_target(root, entry.path))
-    elif entry.kind in ("file", "hard link"):
-        fd = safe_files.open_beneath(root, entry.path, os.O_RDONLY | os.O_NONBLOCK)
-        try:
-            while chunk := os.read(fd, 1 << 20):
-                digest.update(chunk)
-        finally:
-            os.close(fd)
-    return first + digest.digest()
+Read = Callable[[FoundFile, int], bytes]
 
 
 def _was_directory(state: State, path: str) -> bool:
     return state.get(path, b"").startswith(b"d")
-
-
-def _link_target(root: int, path: str) -> bytes:
-    fd = safe_files.open_beneath(root, path, os.O_PATH)
-    try:
-        return os.fsencode(os.readlink("", dir_fd=fd))
-    finally:
-        os.close(fd)
-
-
-def scan(root: int) -> State:
-    """Return the state of the whole tree below `root`."""
-    return {entry.path: entry_digest(root, entry) for entry in safe_files.walk(root)}
 
 
 def apply_layer(state: State, layer: int) -> State | None:
@@ -111,31 +79,38 @@ def _forget_below(state: State, path: str) -> None:
         del state[inner]
 
 
-def state_key(state: State) -> str:
-    """Return the digest (40 hexadecimal digits) of a state."""
-    digest = hashlib.blake2b(digest_size=20)
-    for path in sorted(state):
-        name = os.fsencode(path)
-        digest.update(len(name).to_bytes(4, "little") + name + state[path])
-    return digest.hexdigest()
-
-
 def plain_files(root: int) -> tuple[str, ...]:
     """Return the sorted paths of plain files below `root` whose names are UTF-8."""
-    return tuple(sorted(e.path for e in safe_files.walk(root) if e.kind == "file" and safe_files.is_text_name(e.path)))
+    return plain_paths(safe_files.walk(root))
+
+
+def plain_paths(entries: Iterable[FoundFile]) -> tuple[str, ...]:
+    """Return the sorted paths of the plain files among `entries` whose names are UTF-8."""
+    return tuple(sorted(e.path for e in entries if e.kind == "file" and safe_files.is_text_name(e.path)))
 
 
 def submission(root: int, base: Mapping[str, bytes], editable: Sequence[str], max_bytes: int) -> Submission:
     """Return the change of the tree below `root` against `base`, as `Sandbox.submission` describes."""
+    read: Read = lambda entry, most: safe_files.read_plain(root, entry.path, most)  # noqa: E731
+    return changes(safe_files.walk(root), read, base, editable, max_bytes)
+
+
+def changes(
+    entries: Iterable[FoundFile], read: Read, base: Mapping[str, bytes], editable: Sequence[str], max_bytes: int
+) -> Submission:
+    """Return the change that `entries`, a whole tree, make against `base`, as `Sandbox.submission` describes.
+
+    `read` is asked for the content of plain files, at most so many bytes, and raises `UnsafePath` where there is none.
+    """
     files: dict[str, bytes] = {}
     refused: list[Refusal] = []
     seen: set[str] = set()
     pristine = {_normal(path): content for path, content in base.items()}
-    for entry in safe_files.walk(root):
+    for entry in entries:
         seen.add(entry.path)
-        if entry.kind == "directory" and entry.path not in pristine and not entry.mode & _SET_ID:
+        if entry.kind == "directory" and entry.path not in pristine and not entry.mode & SET_ID:
             continue
-        outcome = _judge(root, entry, pristine.get(entry.path), editable, max_bytes)
+        outcome = _judge(entry, read, pristine.get(entry.path), editable, max_bytes)
         if isinstance(outcome, bytes):
             files[entry.path] = outcome
         elif outcome:
@@ -147,26 +122,31 @@ def submission(root: int, base: Mapping[str, bytes], editable: Sequence[str], ma
     return Submission(files=files, refused=tuple(refused))
 
 
+def is_editable(path: str, editable: Sequence[str]) -> bool:
+    """Whether a path matches one of the fnmatch patterns."""
+    return any(fnmatch.fnmatchcase(path, pattern) for pattern in editable)
+
+
 def _judge(
-    root: int, entry: FoundFile, before: bytes | None, editable: Sequence[str], max_bytes: int
+    entry: FoundFile, read: Read, before: bytes | None, editable: Sequence[str], max_bytes: int
 ) -> bytes | str | None:
     """Return the content to take over, the reason to refuse, or None where nothing changed."""
     if not safe_files.is_text_name(entry.path):
         return "name isn't UTF-8"
     if entry.kind in _SPECIAL:
         return _SPECIAL[entry.kind]
-    if entry.mode & _SET_ID:
+    if entry.mode & SET_ID:
         return "setuid or setgid bit"
     if entry.kind == "directory":
         return "directory in place of a file"
-    allowed = any(fnmatch.fnmatchcase(entry.path, pattern) for pattern in editable)
+    allowed = is_editable(entry.path, editable)
     if before is None or entry.size != len(before):
         if not allowed:
             return "not an editable path"
         if entry.size > max_bytes:
             return f"larger than {max_bytes} bytes"
     try:
-        content = safe_files.read_plain(root, entry.path, max(max_bytes, len(before or b"")))
+        content = read(entry, max(max_bytes, len(before or b"")))
     except UnsafePath as error:
         return str(error)
     if content == before:

@@ -199,7 +199,7 @@ class ObservationVerifier:
     async def _run(self, task: Task, files: dict[str, bytes], plan: _Plan, backend: SandboxBackend) -> ExecResult:
         seconds = min(self._total_s, task.limits.grading_s)
         limits = replace(task.limits, output_bytes=_OUTPUT_BYTES, command_s=seconds, command_cpu_s=self._total_cpu_s)
-        spec = SandboxSpec(files={**task.base, **files}, readonly=_TOOLS, limits=limits)
+        spec = SandboxSpec(files={**task.base, **files}, readonly=_TOOLS, limits=limits, image=task.image)
         sandbox = await backend.create(spec)
         try:
             return await sandbox.exec(Command(argv=_ARGV, stdin=plan.request(self._call_cpu_s, self._call_s)))

@@ -22,9 +22,9 @@ _KILL_PROCESS = 0x80000000
 
 _OFFSET_NUMBER, _OFFSET_ARCH = 0, 4
 _X32_BIT = 0x40000000
-_NAMESPACE_FLAGS = 0x7E020080  # CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET} and NEWTIME
-_TERMINAL_INJECTION = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
-_SOCKET_FAMILIES = (1, 2, 10, 16)  # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK
+NAMESPACE_FLAGS = 0x7E020080  # CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET} and NEWTIME
+TERMINAL_INJECTION = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
+SOCKET_FAMILIES = (1, 2, 10, 16)  # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK
 
 AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _COLUMNS = ("x86_64", "aarch64")
@@ -115,16 +115,16 @@ def _guard(number: int, body: list[bytes]) -> list[bytes]:
 def _argument_rules(column: int) -> list[bytes]:
     clone = [
         _instruction(_LOAD_WORD, _argument(0)),
-        _instruction(_JUMP_ANY_BIT, _NAMESPACE_FLAGS, 0, 1),
+        _instruction(_JUMP_ANY_BIT, NAMESPACE_FLAGS, 0, 1),
         _instruction(_RETURN, _ERRNO | errno.EPERM),
         _instruction(_RETURN, _ALLOW),
     ]
     ioctl = [_instruction(_LOAD_WORD, _argument(1))]
-    for request in _TERMINAL_INJECTION:
+    for request in TERMINAL_INJECTION:
         ioctl += _refuse(request, errno.EPERM)
     ioctl.append(_instruction(_RETURN, _ALLOW))
     socket = [_instruction(_LOAD_WORD, _argument(0))]
-    for family in _SOCKET_FAMILIES:
+    for family in SOCKET_FAMILIES:
         socket += [_instruction(_JUMP_EQUAL, family, 0, 1), _instruction(_RETURN, _ALLOW)]
     socket.append(_instruction(_RETURN, _ERRNO | errno.EAFNOSUPPORT))
     return [*_guard(_CLONE[column], clone), *_guard(_IOCTL[column], ioctl), *_guard(_SOCKET[column], socket)]

@@ -84,6 +84,16 @@ def kill_descendants():
     return False
 
 
+def kill_first():
+    """Have the kernel choose this process, and not the one that it comes from, when memory runs out.
+
+    The file belongs to us only while we are dumpable, which the program that we become is anyway.
+    """
+    prctl(PR_SET_DUMPABLE, 1)
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")
+
+
 def become(request, fds, problem):
     """Turn into the command; report through the pipe `problem` when that isn't possible."""
     refused = "program"
@@ -98,6 +108,8 @@ def become(request, fds, problem):
                 signal.signal(name, signal.SIG_DFL)
         for kind, soft, hard in request["limits"]:
             resource.setrlimit(kind, (soft, hard))
+        if request.get("killed_first"):
+            kill_first()
         refused = "directory"
         os.chdir(request["cwd"])
         refused = "program"
