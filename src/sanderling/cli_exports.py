@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from pathlib import Path
@@ -88,7 +89,7 @@ def import_tasks(
     split: str = "test",
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> None:
-    """Turn SWE-bench rows (JSON Lines) into task folders, from local clones of their repositories.
+    """Turn SWE-bench rows (JSON Lines) into task folders, from local clones of their repositories; their tests are run.
 
     Parameters
     ----------
@@ -105,7 +106,7 @@ def import_tasks(
     """
     from sanderling.jobs.exports import import_swebench
 
-    _report_export(import_swebench(file, repos, out, split), "tasks", json_)
+    _report_export(asyncio.run(import_swebench(file, repos, out, split)), "tasks", json_)
 
 
 def export_trajectories(

@@ -20,7 +20,7 @@ from sanderling.tasks.formats.harbor_tasks import HarborTasks
 from sanderling.tasks.formats.humanevalpack import FILE, HumanEvalPackTasks, read_rows
 from sanderling.types import Task
 from sanderling.verify.cases import Entry
-from sanderling.verify.harbor import HarborVerifier
+from sanderling.verify.harbor import HarborVerifier, provided
 from sanderling.verify.replay import ReplayVerifier
 
 
@@ -89,7 +89,7 @@ def harbor(path: str, split: str = "test", file: str = "", test: str = "") -> En
         tasks=tasks,
         harness=LineEditHarness(file=first, test_argv=argv, answer=AnswerToChange.ACKNOWLEDGED),
         verifier=HarborVerifier(tasks),
-        tools={},
+        tools=dict(provided(sorted({name for task in every for name in tasks.harbor(task.id).packages}))),
     )
 
 

@@ -11,13 +11,16 @@ from format_sandboxes import in_sandboxes
 from sanderling.assemble import load_environment
 from sanderling.errors import VerifierError
 from sanderling.rollout.checks import check_paid
+from sanderling.tasks.folder import Expected, Source, TaskFolder, TaskHeader
 from sanderling.tasks.formats.harbor import HarborFolder, write_harbor
 from sanderling.tasks.formats.harbor_config import parse_config
 from sanderling.tasks.formats.harbor_tasks import HarborTasks
+from sanderling.tasks.patches import make_patch
 from sanderling.testing import records
-from sanderling.types import Submission
+from sanderling.types import Limits, Submission
 from sanderling.verify.harbor import HarborVerifier
 from sanderling.verify.portable import harbor_folder
+from sanderling.verify.portable_suite import suite_tests
 
 DOCKERFILE = b"FROM python:3.11-slim\nWORKDIR /app\nCOPY files/ /app/\nRUN mkdir -p made && echo here > made/x\n"
 TEST = b"""\
@@ -230,3 +233,75 @@ def test_no_cheat_against_an_exported_task_pays(tmp_path):
 
     verdicts = in_sandboxes(grade_all)
     assert [verdict.reward for verdict in verdicts] == [0.0] * len(works)
+
+
+SUITE = """
+import pytest
+from pkg.core import add
+
+
+@pytest.mark.parametrize("pair", [(1, 2), (0, 5)])
+def test_add(pair):
+    assert add(*pair) == sum(pair)
+
+
+def test_zero():
+    assert add(0, 0) == 0
+
+
+@pytest.mark.skip
+def test_skipped():
+    pass
+"""
+SUBTRACTS, ADDS = (f"def add(a, b):\n    return a {sign} b\n".encode() for sign in "-+")
+HOOK = b"""
+import pytest
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport():
+    report = yield
+    report.outcome = "passed"
+    return report
+"""
+
+
+def suite_folder(ids=("tests/test_core.py::test_add[pair0]", "tests/test_core.py::test_add[pair1]")):
+    base = {"pkg/__init__.py": b"", "pkg/core.py": SUBTRACTS}
+    return TaskFolder(
+        header=TaskHeader(
+            id="pkg/test/add",
+            source=Source(name="pkg"),
+            editable=("pkg/*.py", "conftest.py"),
+            limits=Limits(grading_s=20.0),
+        ),
+        instruction="add subtracts.\n",
+        base=base,
+        tests={"tests/test_core.py": SUITE.encode()},
+        expected=Expected(fail_to_pass=ids, pass_to_pass=("tests/test_core.py::test_zero",)),
+        gold_patch=make_patch(base, {**base, "pkg/core.py": ADDS}),
+    )
+
+
+def test_an_exported_suite_is_graded_by_its_ids(tmp_path):
+    works = {
+        "right": ({"pkg/core.py": ADDS}, 1.0),
+        "untouched": ({}, 0.0),
+        "half": ({"pkg/core.py": b"def add(a, b):\n    return 3 if a else a - b\n"}, 0.0),
+        "hook": ({"conftest.py": HOOK}, 0.0),
+        "shadowed pytest": ({"pkg/core.py": SUBTRACTS, "pkg/pytest.py": b"def main(*a, **k): return 0\n"}, 0.0),
+        "ends early": ({"pkg/core.py": b"import os\nos._exit(0)\n"}, 0.0),
+        "skips": ({"pkg/core.py": b"import pytest\ndef add(a, b):\n    pytest.skip('x')\n"}, 0.0),
+    }
+    folder = suite_folder()
+    write_harbor(tmp_path / "add", harbor_folder(folder.task(), suite_tests(folder)))
+    tasks = HarborTasks(tmp_path)
+    task, verifier = tasks.get("pkg/test/add"), HarborVerifier(tasks)
+
+    async def grade_all(backend):
+        gradings = (verifier.grade(task, Submission(files=files), backend, 0) for files, _ in works.values())
+        return await asyncio.gather(*gradings, verifier.control(task, backend, 0))
+
+    *verdicts, control = in_sandboxes(grade_all)
+    assert {name: verdict.reward for name, verdict in zip(works, verdicts, strict=True)} == {
+        name: reward for name, (_, reward) in works.items()
+    }
+    assert control.reward == 1.0

@@ -62,6 +62,8 @@ def test_the_setting_of_the_task_replaces_the_workdir():
         ("FROM python\nWORKDIR /a\nRUN apt-get update", "line 3, RUN: 'apt-get update' installs system packages"),
         ("FROM python\nWORKDIR /a\nRUN cd x && pip install numpy", "installs packages"),
         ("FROM python\nWORKDIR /a\nRUN python3 -m pip install numpy", "installs packages"),
+        ("FROM python\nWORKDIR /a\nRUN pip install pytest numpy", "installs packages"),
+        ("FROM python\nWORKDIR /a\nRUN pip install pytest && apt-get update", "installs packages"),
         ("FROM python\nWORKDIR /a\nRUN curl http://x", "needs the network"),
         ("FROM python\nWORKDIR /a\nRUN make all", "'make' isn't among the commands"),
         ("FROM python\nWORKDIR /a\nRUN mkdir /data", "outside of the WORKDIR"),
@@ -81,3 +83,9 @@ def test_everything_else_is_refused_with_the_line_and_the_reason(text, reason):
     with pytest.raises(NotPortable) as caught:
         portable_recipe(text, CONTEXT)
     assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize("command", ["pip install pytest", "python3 -m pip install --no-cache-dir 'pytest>=8'"])
+def test_pytest_is_given_and_not_installed(command):
+    recipe = portable_recipe(f"FROM python\nWORKDIR /a\nRUN {command}", {})
+    assert (recipe.packages, recipe.setup) == (("pytest",), ())

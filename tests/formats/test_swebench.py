@@ -6,6 +6,7 @@ import json
 import subprocess
 
 import pytest
+from format_sandboxes import in_sandboxes
 
 from sanderling.errors import TaskError
 from sanderling.jobs.exports import Choice, TaskFormat, export_tasks, import_swebench
@@ -22,6 +23,7 @@ from sanderling.tasks.formats.swebench import (
 )
 from sanderling.tasks.patches import apply_patch, make_patch
 from sanderling.types import Submission
+from sanderling.verify.suites.verifier import SuiteVerifier
 
 BASE = {
     "pkg/__init__.py": b"",
@@ -31,11 +33,13 @@ BASE = {
 }
 GOLD = {**BASE, "pkg/core.py": b"def add(a, b):\n    return a + b\n"}
 HIDDEN = b"""\
+import pytest
 from pkg.core import add
 
 
-def test_add():
-    assert add(1, 2) == 3
+@pytest.mark.parametrize(("a", "b"), [(1, 2)])
+def test_add(a, b):
+    assert add(a, b) == 3
 
 
 def test_zero():
@@ -52,7 +56,7 @@ def row(commit, **changes):
         "patch": make_patch(BASE, GOLD),
         "test_patch": make_patch(BASE, TESTED),
         "problem_statement": "add subtracts.",
-        "FAIL_TO_PASS": '["tests/test_core.py::test_add"]',
+        "FAIL_TO_PASS": '["tests/test_core.py::test_add[1-2]"]',
         "PASS_TO_PASS": ["tests/test_core.py::test_zero"],
         "image": "unused",
     }
@@ -99,7 +103,7 @@ def test_a_row_becomes_a_task_folder(clones, tmp_path):
     [item] = read_instances(rows_of(tmp_path, row(commit)))
     folder = task_folder_of(item, find_repository(root, item.repo))
     assert (dict(folder.base), dict(folder.tests)) == (dict(sorted(BASE.items())), {"tests/test_core.py": HIDDEN})
-    assert folder.expected.fail_to_pass == ("tests/test_core.py::test_add",)
+    assert folder.expected.fail_to_pass == ("tests/test_core.py::test_add[1-2]",)
     assert folder.expected.pass_to_pass == ("tests/test_core.py::test_zero",)
     assert folder.gold()["pkg/core.py"] == GOLD["pkg/core.py"]
     task = folder.task()
@@ -113,17 +117,17 @@ def test_a_row_becomes_a_task_folder(clones, tmp_path):
         {
             "FAIL_TO_PASS": None,
             "PASS_TO_PASS": None,
-            "fail_to_pass": ["tests/test_core.py::test_add"],
+            "fail_to_pass": ["tests/test_core.py::test_add[1-2]"],
             "pass_to_pass": "[]",
         },
-        {"FAIL_TO_PASS": ["tests/test_core.py::test_add"], "PASS_TO_PASS": None, "hints_text": None, "version": 3},
+        {"FAIL_TO_PASS": ["tests/test_core.py::test_add[1-2]"], "PASS_TO_PASS": None, "hints_text": None, "version": 3},
     ],
 )
 def test_the_spellings_of_the_family(clones, tmp_path, changes):
     if "version" in changes:
         changes = {**changes, "version": "3"}
     [item] = read_instances(rows_of(tmp_path, row(clones[1], **changes)))
-    assert item.fail_to_pass == ("tests/test_core.py::test_add",)
+    assert item.fail_to_pass == ("tests/test_core.py::test_add[1-2]",)
     assert item.pass_to_pass == ()
 
 
@@ -140,24 +144,43 @@ def test_bad_rows_are_one_clear_error(clones, tmp_path, changes, message):
         read_instances(rows_of(tmp_path, row(clones[1], **changes)))
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"repo": "owner/other"}, "no clone of owner/other"),
-        ({"base_commit": "0" * 40}, "git ls-tree failed"),
-        ({"test_patch": ""}, "has no hidden test"),
-        ({"FAIL_TO_PASS": "[]"}, "has no FAIL_TO_PASS"),
-        ({"PASS_TO_PASS": ["tests/test_old.py::test_x"]}, "isn't in a file that its test patch adds or changes"),
-        ({"patch": "--- a/pkg/core.py\n+++ b/pkg/core.py\n@@ -1,1 +1,1 @@\n-nothing\n+x\n"}, "doesn't apply"),
-    ],
-)
-def test_rows_that_cannot_be_used_are_refused_by_name_and_the_others_written(clones, tmp_path, changes, message):
+REFUSED = {
+    "no clone of owner/other": {"repo": "owner/other"},
+    "git ls-tree failed": {"base_commit": "0" * 40},
+    "has no hidden test": {"test_patch": ""},
+    "has no FAIL_TO_PASS": {"FAIL_TO_PASS": "[]"},
+    "isn't in a file that its test patch adds or changes": {"PASS_TO_PASS": ["tests/test_old.py::test_x"]},
+    "doesn't apply": {"patch": "--- a/pkg/core.py\n+++ b/pkg/core.py\n@@ -1,1 +1,1 @@\n-nothing\n+x\n"},
+    "stands for no test": {"PASS_TO_PASS": ["tests/test_core.py::test_gone"]},
+    "passes without the solution already": {
+        "FAIL_TO_PASS": ["tests/test_core.py::test_add[1", "tests/test_core.py::test_zero"], "PASS_TO_PASS": []
+    },
+}  # fmt: skip
+
+
+def test_rows_become_tasks_that_are_graded_and_unusable_ones_are_refused_by_name(clones, tmp_path):
     root, commit = clones
-    file = rows_of(tmp_path, row(commit), row(commit, instance_id="bad", **changes))
-    done = import_swebench(file, root, tmp_path / "out", "test")
-    assert (done.count, list(done.refused)) == (1, ["bad"])
-    assert message in done.refused["bad"]
-    assert TaskFolders(tmp_path / "out").ids("test") == ("pkg/test/owner__pkg-1",)
+    bad = [row(commit, instance_id=f"bad-{n}", **changes) for n, changes in enumerate(REFUSED.values())]
+    good = row(commit, FAIL_TO_PASS=["tests/test_core.py::test_add[1"])  # cut inside its parameters
+    out = tmp_path / "out"
+
+    async def work(backend):
+        done = await import_swebench(rows_of(tmp_path, good, *bad), root, out, "test")
+        tasks = TaskFolders(out)
+        [task_id] = tasks.ids("test")
+        task, verifier = tasks.get(task_id), SuiteVerifier(tasks)
+        rewards = [
+            (await verifier.control(task, backend, 0)).reward,
+            (await verifier.grade(task, Submission(files={}), backend, 0)).reward,
+        ]
+        return done, tasks.folder(task_id), rewards
+
+    done, folder, rewards = in_sandboxes(work)
+    assert done.count == 1
+    assert folder.expected.fail_to_pass == ("tests/test_core.py::test_add[1-2]",)
+    assert rewards == [1.0, 0.0]
+    for reason, message in zip(REFUSED, done.refused.values(), strict=True):
+        assert reason in message
 
 
 def test_task_folders_make_the_round_trip(clones, tmp_path):

@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from sanderling.assemble import load_environment
+from sanderling.assemble import check_backend, load_backend, load_environment
 from sanderling.errors import ConfigError, TaskError, VerifierError
 from sanderling.store.atif import export_atif
 from sanderling.store.reader import RunReader
@@ -23,6 +23,7 @@ from sanderling.tasks.formats.swebench import (
     task_folder_of,
     write_lines,
 )
+from sanderling.verify.imported_suite import with_recording
 from sanderling.verify.portable import Portable, folder_name, harbor_folder
 from sanderling.verify.portable_suite import suite_tests
 
@@ -91,20 +92,27 @@ def export_run(run: Path, out: Path, sources: list[str] | None) -> Exported:
     return Exported(out=out, count=export_atif(RunReader(run), out, sources))
 
 
-def import_swebench(file: Path, repositories: Path, out: Path, split: str) -> Exported:
-    """Turn SWE-bench-family rows into native task folders below `out`; what the tests show isn't recorded yet.
+async def import_swebench(file: Path, repositories: Path, out: Path, split: str) -> Exported:
+    """Turn SWE-bench-family rows into native task folders below `out`, with their tests recorded on the right solution.
 
     Raises:
-        TaskError: the file holds something else, or a folder is in the way. A row that can't be used is in `refused`.
+        TaskError: the file holds something else. SandboxUnavailable: the tests can't be run here. A row that can't be used is
+            in `refused`.
     """
+    rows = read_instances(file)
+    backend = load_backend("bubblewrap")
     count, refused = 0, {}
-    for row in read_instances(file):
-        try:
-            folder = task_folder_of(row, find_repository(repositories, row.repo), split)
-            write_task_folder(out / folder_name(row.instance_id), folder)
-            count += 1
-        except TaskError as error:
-            refused[row.instance_id] = str(error)
+    try:
+        check_backend(backend)
+        for row in rows:
+            try:
+                folder = task_folder_of(row, find_repository(repositories, row.repo), split)
+                write_task_folder(out / folder_name(row.instance_id), await with_recording(folder, backend))
+                count += 1
+            except (TaskError, VerifierError) as error:
+                refused[row.instance_id] = str(error)
+    finally:
+        await backend.close()
     return Exported(out=out, count=count, refused=refused)
 
 

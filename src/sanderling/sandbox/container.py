@@ -102,8 +102,8 @@ class ContainerBackend:
         """Create a container with the files of `spec`; see `SandboxBackend.create`."""
         if spec.links:
             raise SandboxUnavailable(
-                f"a container can't show its workspace at {', '.join(spec.links)}: its root is read-only and the image's own; use "
-                "the backend bubblewrap"
+                f"a container can't show its workspace at {', '.join(spec.links)}: its root is read-only and the image's own; "
+                "use the backend bubblewrap"
             )
         return await self.start_sandbox(spec, base_entries(spec))
 

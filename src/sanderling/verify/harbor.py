@@ -23,6 +23,7 @@ from sanderling.tasks.formats.harbor_tasks import HarborTask, HarborTasks
 from sanderling.types import Evidence, Graded, Limits, Submission, Task
 from sanderling.verify.mechanisms import new_mechanisms, refusal_note
 from sanderling.verify.reward_file import MAX_BYTES, FileReward, NoReward, parse_reward_json, parse_reward_text
+from sanderling.verify.suites.programs import agent_tools
 
 _APP, _TESTS, _LOGS = "app", "tests", "logs"  # in the grading sandbox's workspace
 _LOG_FOLDERS = ("agent", "verifier", "artifacts")
@@ -189,7 +190,18 @@ def _spec(harbor: HarborTask, task: Task) -> SandboxSpec:
     files |= {f"{_TESTS}/{path}": content for path, content in harbor.folder.tests.items()}
     files |= {f"{_LOGS}/{name}/{_KEEP}": b"" for name in _LOG_FOLDERS}
     links = {task.workdir: f"/work/{_APP}", f"/{_TESTS}": f"/work/{_TESTS}", f"/{_LOGS}": f"/work/{_LOGS}"}
-    return SandboxSpec(files=files, limits=_limits(task), env=task.env, links=links)
+    return SandboxSpec(files=files, readonly=provided(harbor.packages), limits=_limits(task), env=task.env, links=links)
+
+
+def provided(packages: Sequence[str]) -> Mapping[str, bytes]:
+    """Return the files at /tools that give a sandbox these packages, in this machine's version.
+
+    Raises:
+        ConfigError: one isn't installed here.
+    """
+    return (
+        {path: content for path, content in agent_tools().items() if path.startswith("packages/")} if packages else {}
+    )
 
 
 async def _set_up(sandbox: Sandbox, task: Task, cwd: str = _APP) -> None:

@@ -31,6 +31,8 @@ _NEEDS = {
 _IDLE = {
     "bash", "sh", "/bin/bash", "/bin/sh", "python", "python3", "sleep", "infinity", "tail", "-f", "/dev/null", "-c", "-l",
 }  # fmt: skip
+PROVIDED = frozenset({"pytest"})  # packages that a sandbox can be given, in this machine's version
+_INSTALL = re.compile(r"(?:python3? -m )?pip3? install (.+)")
 _BUILTIN_MODULES = ("pip", "venv", "ensurepip", "http.server")
 _GUARDED = ("PATH", "HOME", "USER", "TMPDIR", "PYTHONHOME", "PYTHONPATH")
 
@@ -48,6 +50,7 @@ class Recipe:
     files: Mapping[str, bytes] = field(default_factory=dict)  # by path relative to `workdir`
     env: Mapping[str, str] = field(default_factory=dict)
     setup: tuple[tuple[str, ...], ...] = ()  # commands to run in `workdir`, in order
+    packages: tuple[str, ...] = ()  # of `PROVIDED`, that it installs
 
 
 @dataclass(slots=True)
@@ -61,6 +64,7 @@ class _Build:
     env: dict[str, str] = field(default_factory=dict)
     arguments: dict[str, str] = field(default_factory=dict)
     runs: list[tuple[str, str]] = field(default_factory=list)  # working directory and shell text
+    packages: set[str] = field(default_factory=set)
 
 
 def portable_recipe(text: str, context: Mapping[str, bytes], workdir: str | None = None) -> Recipe:
@@ -102,7 +106,14 @@ def _finished(build: _Build, workdir: str) -> Recipe:
             raise NotPortable(f"RUN {command!r} runs in {folder}, outside of the WORKDIR {workdir}")
         place = PurePosixPath(folder or workdir).relative_to(workdir)
         setup.append(("sh", "-ec", command if str(place) == "." else f"mkdir -p {place}; cd {place}; {command}"))
-    return Recipe(image=build.image, workdir=workdir, files=files, env=dict(build.env), setup=tuple(setup))
+    return Recipe(
+        image=build.image,
+        workdir=workdir,
+        files=files,
+        env=dict(build.env),
+        setup=tuple(setup),
+        packages=tuple(sorted(build.packages)),
+    )
 
 
 def _instructions(text: str) -> list[tuple[int, str, str]]:
@@ -216,6 +227,9 @@ def _run(build: _Build, rest: str) -> list[tuple[str, str]]:
     text = shlex.join(json.loads(rest)) if rest.startswith("[") else rest
     if text.startswith("--"):
         raise NotPortable(f"{text.split()[0]} is not supported")
+    if (installed := _INSTALL.fullmatch(text.strip())) and (names := _names(installed[1])) and names <= PROVIDED:
+        build.packages |= names
+        return []
     for part in re.split(r"&&|\|\||;|\|", text):
         words = part.split()
         while words and "=" in words[0].split("/")[0]:
@@ -239,6 +253,14 @@ def _run(build: _Build, rest: str) -> list[tuple[str, str]]:
                 return []  # places that a grading makes anyway
             raise NotPortable(f"{part.strip()!r} acts on {outside[0]}, outside of the WORKDIR")
     return [(build.workdir, text)]
+
+
+def _names(words: str) -> set[str]:
+    """Return the names of the packages that pip is asked for, without their versions."""
+    given = [word for word in shlex.split(words) if not word.startswith("-")]
+    return {
+        re.split(r"[<>=!~\[ ]", word, maxsplit=1)[0].lower() for word in given
+    }  # an operator is no name of a package
 
 
 def _is_inside(workdir: str, path: str) -> bool:

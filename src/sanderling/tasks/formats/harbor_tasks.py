@@ -21,6 +21,7 @@ from sanderling.tasks.formats.harbor import (
 from sanderling.tasks.formats.harbor_config import HarborConfig
 from sanderling.types import Limits, Task
 
+PACKAGES = "/tools/packages"  # where a sandbox is given what the image would have installed
 LIMITS = Limits(command_s=60.0, command_cpu_s=60.0, disk_mb=256, memory_mb=1024, processes=128)
 _TEMPLATE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 _NETWORK = re.compile(r"(?<![\w./-])(apt-get|apt|apk|pip3?|uv|uvx|npm|npx|curl|wget|conda|git\s+clone)\s+[-\w]")
@@ -33,6 +34,9 @@ class HarborTask:
 
     task: Task
     folder: HarborFolder
+    packages: tuple[
+        str, ...
+    ] = ()  # that sandbox and tests need besides the standard library; see `dockerfile.PROVIDED`
     verifier_env: Mapping[str, str] = field(default_factory=dict)
     solution_env: Mapping[str, str] = field(default_factory=dict)
 
@@ -49,6 +53,8 @@ def portable_task(folder: HarborFolder, task_id: str) -> HarborTask:
     _check_files(folder)
     recipe = _recipe(folder)
     env = {**recipe.env, **_resolved(config.environment.env, "environment.env")}
+    if recipe.packages:
+        env["PYTHONPATH"] = PACKAGES
     task = Task(
         id=task_id,
         prompt=folder.instruction,
@@ -63,6 +69,7 @@ def portable_task(folder: HarborFolder, task_id: str) -> HarborTask:
     return HarborTask(
         task=task,
         folder=folder,
+        packages=recipe.packages,
         verifier_env=_resolved(config.verifier.env, "verifier.env"),
         solution_env=_resolved(config.solution.env, "solution.env"),
     )
