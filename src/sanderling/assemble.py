@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
+import functools
 import inspect
 import json
 import os
@@ -38,10 +40,11 @@ class _Kind:
     contract: type  # a class of ours, or the protocol whose public members the object must have
     arguments: str = "nothing"  # what a factory is called with
     built_in: Mapping[str, str] = field(default_factory=dict)
+    settings: str = ""  # setting of the configuration with arguments of the user's for a factory; empty: there is none
 
 
 _KINDS: Mapping[str, _Kind] = {
-    "environments": _Kind(noun="environment", contract=Environment),
+    "environments": _Kind(noun="environment", contract=Environment, settings="environment_settings"),
     "verifiers": _Kind(noun="verifier", contract=Verifier, arguments="the environment, or nothing"),
     "harnesses": _Kind(
         noun="harness",
@@ -72,22 +75,28 @@ _KINDS: Mapping[str, _Kind] = {
 }
 
 
-def make(kind: str, name: str, *arguments: Any) -> Any:
+def make(kind: str, name: str, *arguments: Any, settings: Mapping[str, Any] | None = None) -> Any:
     """Return the part that `name` means: the named object itself, or what the named class or function makes.
 
     Args:
         kind: environments, verifiers, harnesses, engines or sandboxes.
         name: built in, an entry point of the group sanderling.<kind>, module:name or path.py:name.
         arguments: what a class or function of this kind is called with; one that takes none is called without.
+        settings: the user's own arguments for it, by name.
 
     Raises:
-        PluginError: nothing there, making it failed, or it lacks what the kind needs; names what is missing.
+        PluginError: nothing there, it takes no such setting, making it failed, or it lacks what the kind needs; names what
+            is missing.
         SanderlingError: as the class or function raises it.
     """
     wanted = _KINDS[kind]
     found = load_object(kind, name, wanted.built_in)
     if callable(found) and (inspect.isclass(found) or _lacking(found, wanted.contract)):
-        found = _call(wanted, name, found, arguments)
+        found = _call(wanted, name, _with_settings(wanted, name, found, settings or {}), arguments)
+    elif settings:
+        raise PluginError(
+            f"{wanted.noun} {name!r} is an object, no function that takes settings ({', '.join(settings)})"
+        )
     if lacking := _lacking(found, wanted.contract):
         contract = f"{wanted.contract.__module__}.{wanted.contract.__name__}"
         raise PluginError(
@@ -95,6 +104,27 @@ def make(kind: str, name: str, *arguments: Any) -> Any:
             f"{contract} describes it, or a class or function that takes {wanted.arguments} and makes one"
         )
     return found
+
+
+def _with_settings(
+    wanted: _Kind, name: str, factory: Callable[..., Any], settings: Mapping[str, Any]
+) -> Callable[..., Any]:
+    """Return the factory with the user's settings filled in, checked against its parameters."""
+    if not wanted.settings:
+        return factory
+    parameters = inspect.signature(factory).parameters.values()
+    named = [p for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    known = {p.name for p in named}
+    where = f"the settings of {wanted.noun} {name!r}"
+    for key in settings:
+        if key not in known and not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            close = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known)) or 'none'}"
+            raise PluginError(f"{where} have no {key!r}; {hint}")
+    missing = [p.name for p in named if p.default is p.empty and p.name not in settings]
+    if missing:
+        raise PluginError(f"{where} lack {missing[0]!r}; give it as --{wanted.settings}.{missing[0]}=VALUE")
+    return functools.partial(factory, **settings)
 
 
 def _lacking(found: object, contract: type) -> list[str]:
@@ -141,13 +171,17 @@ def _takes(factory: Callable[..., Any], arguments: Sequence[Any]) -> bool:
     return True
 
 
-def load_environment(name: str, verifier: str = "", harness: str = "") -> Environment:
+def load_environment(
+    name: str, verifier: str = "", harness: str = "", settings: Mapping[str, Any] | None = None
+) -> Environment:
     """Return the environment that `name` means, with the verifier and the harness that are named; empty: with its own.
+
+    `settings` are arguments of the function that makes it.
 
     Raises:
         PluginError: nothing there, or something else; its parts are checked as well.
     """
-    environment: Environment = make("environments", name)
+    environment: Environment = make("environments", name, settings=settings)
     for part, contract in (("tasks", TaskSet), ("harness", Harness), ("verifier", Verifier)):
         if lacking := _lacking(getattr(environment, part), contract):
             raise PluginError(

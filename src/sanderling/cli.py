@@ -18,12 +18,14 @@ from typing import Annotated, Any, TypeVar
 from cyclopts import App, CycloptsError, Parameter
 
 from sanderling import __version__
+from sanderling.cli_exports import Settings, add_export_commands, parsed_settings
 from sanderling.config import Config, load_config, parse_overrides
 from sanderling.errors import ConfigError, SanderlingError
 
 app = App(name="sanderling", version=__version__, help="Train LLM agents with reinforcement learning over many turns.")
 tasks_app = App(name="tasks", help="Look at tasks, and make them from a code base.")
 app.command(tasks_app)
+add_export_commands(app, tasks_app)
 
 INTERRUPTED = 130
 
@@ -93,6 +95,7 @@ def evaluate(  # noqa: PLR0913 - the flags are a contract
     samples: int | None = None,
     greedy: Annotated[bool, Parameter(negative=())] = False,
     out: Path | None = None,
+    predictions: Path | None = None,
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> None:
     """Measure a policy on tasks: solve rate with its 95 % Wilson interval, and pass@k with several samples.
@@ -117,6 +120,8 @@ def evaluate(  # noqa: PLR0913 - the flags are a contract
         Take the most probable token instead of drawing at temperature 1.
     out:
         Folder to store the episodes in; `sanderling show` reads it.
+    predictions:
+        File to write what was handed in to, as patches in SWE-bench's predictions format; one episode per task.
     json_:
         Print one JSON object.
     """
@@ -125,7 +130,7 @@ def evaluate(  # noqa: PLR0913 - the flags are a contract
     flags = {"policy": policy, "environment": env, "evaluation.split": split, "evaluation.tasks": n}
     config = _config(tokens, {**flags, "evaluation.seed": seed, "evaluation.samples": samples})
     decoding = jobs.Decoding.GREEDY if greedy else jobs.Decoding.SAMPLED
-    result = _run(jobs.evaluate_policy(config, decoding, out))
+    result = _run(jobs.evaluate_policy(config, decoding, out, predictions))
     asked = config.evaluation
     record: dict[str, Any] = {"policy": policy, "env": config.environment, "split": asked.split, "seed": asked.seed}
     record |= {**result.as_json(), "tasks": asked.tasks, "samples": asked.samples, "decoding": decoding.value}
@@ -231,7 +236,9 @@ def doctor(*, json_: Annotated[bool, Parameter(name="--json", negative=())] = Fa
 
 
 @tasks_app.command(name="list")
-def list_tasks(*, env: str = "fix_python", split: str | None = None) -> None:
+def list_tasks(
+    *, env: str = "fix_python", split: str | None = None, environment_settings: Settings | None = None
+) -> None:
     """Print the ids of the tasks, one a line.
 
     Parameters
@@ -240,17 +247,19 @@ def list_tasks(*, env: str = "fix_python", split: str | None = None) -> None:
         Environment: an entry point, module:name or path.py:name.
     split:
         Only this split.
+    environment_settings:
+        Arguments of the environment, such as --environment_settings.path=FILE.
     """
     from sanderling.assemble import load_environment
 
-    tasks = load_environment(env).tasks
+    tasks = load_environment(env, settings=parsed_settings(environment_settings)).tasks
     for name in [split] if split else tasks.splits():
         for task_id in tasks.ids(name):
             print(task_id)
 
 
 @tasks_app.command(name="show")
-def show_task(task: str, *, env: str = "fix_python") -> None:
+def show_task(task: str, *, env: str = "fix_python", environment_settings: Settings | None = None) -> None:
     """Print one task: what the agent reads, the files, and the limits. Hidden material is not a part of it.
 
     Parameters
@@ -259,10 +268,12 @@ def show_task(task: str, *, env: str = "fix_python") -> None:
         Id of the task.
     env:
         Environment: an entry point, module:name or path.py:name.
+    environment_settings:
+        Arguments of the environment, such as --environment_settings.path=FILE.
     """
     from sanderling.assemble import load_environment
 
-    environment = load_environment(env)
+    environment = load_environment(env, settings=parsed_settings(environment_settings))
     found = environment.tasks.get(task)
     print(f"{found.id}\n{json.dumps(dict(found.metadata))}\n\n{environment.harness.prompt(found)}")
     for path, content in found.base.items():

@@ -81,6 +81,9 @@ class Config(_Section):
 
     name: str = Field("train", description="part of the run folder's name")
     environment: str = Field("fix_python", description="entry point, module:name or path.py:name")
+    environment_settings: dict[str, Any] = Field(
+        default_factory=dict, description="arguments of the function that makes the environment, such as path"
+    )
     verifier: str = Field(
         "", description="judges in place of the environment's own verifier: entry point, module:name or path.py:name"
     )
@@ -165,11 +168,12 @@ def parse_overrides(tokens: Sequence[str]) -> dict[str, Any]:
             if not rest:
                 raise ConfigError(f"--{key} needs a value, such as --{key}=4")
             value = rest.pop(0)
-        overrides[key.replace("-", "_")] = _value(value)
+        overrides[key.replace("-", "_")] = parse_value(value)
     return overrides
 
 
-def _value(text: str) -> Any:
+def parse_value(text: str) -> Any:
+    """Return the TOML value that a text is, or the text itself where it is none."""
     try:
         return tomllib.loads(f"v = {text}")["v"]
     except tomllib.TOMLDecodeError:
@@ -191,8 +195,8 @@ def _merge(into: dict[str, Any], new: Mapping[str, Any], source: str, origin: di
     for key, value in new.items():
         path = f"{prefix}{key}"
         origin[path] = source
-        # An estimator's settings belong to that estimator, so a later file replaces them as a whole.
-        whole = path == "credit.settings" and not source.startswith("--")
+        # Settings belong to the part that they are for, so a later file replaces them as a whole.
+        whole = path in ("credit.settings", "environment_settings") and not source.startswith("--")
         if isinstance(value, Mapping) and isinstance(into.get(key), dict) and not whole:
             _merge(into[key], value, source, origin, f"{path}.")
         elif isinstance(value, Mapping):

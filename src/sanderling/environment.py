@@ -32,4 +32,12 @@ class Environment:
     kept: Kept = Kept.NOTHING  # between the commands of an episode; INTERPRETER where those are warm scripts
 
     def sandbox_spec(self, task: Task) -> SandboxSpec:
-        return SandboxSpec(files=task.base, readonly=self.tools, limits=task.limits, kept=self.kept, image=task.image)
+        return SandboxSpec(
+            files=task.base,
+            readonly=self.tools,
+            limits=task.limits,
+            kept=self.kept,
+            env=task.env,
+            image=task.image,
+            links={task.workdir: "/work"} if task.workdir else {},
+        )

@@ -63,6 +63,10 @@ class Task:
     base: Mapping[str, bytes]  # workspace files by relative POSIX path
     setup: tuple[tuple[str, ...], ...] = ()  # commands run once in the sandbox before the first turn
     editable: tuple[str, ...] = ()  # paths (fnmatch patterns) that may change in a submission; others are refused
+    env: Mapping[str, str] = field(default_factory=dict)  # variables of every command
+    workdir: str = (
+        ""  # absolute path at which the workspace is seen as well, for tasks written for one; "": nowhere else
+    )
     image: str = ""  # container image that it needs; "": the sandbox backend's own system
     limits: Limits = field(default_factory=Limits)
     metadata: Mapping[str, str] = field(

@@ -81,7 +81,7 @@ async def train(config: Config, run: Path | None, *, resume: bool, stream: TextI
     Cancellation (Ctrl-C) saves a checkpoint of the last finished step first.
     """
     check_settings(config, run, resume=resume)
-    environment = load_environment(config.environment, config.verifier, config.harness)
+    environment = load_environment(config.environment, config.verifier, config.harness, config.environment_settings)
     policy = load_policy_folder(config.policy)
     limits = limits_within(policy.window, config.limits, environment, config.split)
     tasks = choose_tasks(environment, config.evaluation.split, config.evaluation.tasks, config.evaluation.seed, limits)

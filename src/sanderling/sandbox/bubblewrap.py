@@ -25,6 +25,7 @@ from sanderling.sandbox.journal import Journal, default_state_dir
 from sanderling.sandbox.launcher_client import LauncherClient, LauncherError
 from sanderling.sandbox.layered_sandbox import LayeredSandbox
 from sanderling.sandbox.layers import Stack, Store
+from sanderling.sandbox.links import checked_links
 from sanderling.sandbox.protocol import Capabilities, Sandbox, SandboxSpec, refuse_image
 
 _NAME = "bubblewrap"
@@ -118,6 +119,7 @@ class BubblewrapBackend:
 
     async def create(self, spec: SandboxSpec) -> Sandbox:
         """Create a sandbox with the files of `spec`; see `SandboxBackend.create`."""
+        checked_links(spec.links)
         refuse_image(spec, "bubblewrap")
         client = await self.client()
         uid = self._take_user()

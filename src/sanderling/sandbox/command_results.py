@@ -12,19 +12,19 @@ from sanderling.errors import SandboxBroken, SandboxError, SandboxLost
 from sanderling.sandbox.interpreter import ENVIRONMENT
 from sanderling.sandbox.launcher_client import LauncherError
 from sanderling.sandbox.output import Streams
-from sanderling.sandbox.protocol import Command, ExecResult
-from sanderling.types import Limits
+from sanderling.sandbox.protocol import Command, ExecResult, SandboxSpec
 
 _LONGEST_ARGUMENT = 131_071  # MAX_ARG_STRLEN
 _NOT_FOUND, _NOT_RUNNABLE = 127, 126
 _EXEC_FAILED = "bwrap: execvp "
 
 
-def command_fields(command: Command, limits: Limits) -> dict[str, Any]:
+def command_fields(command: Command, spec: SandboxSpec) -> dict[str, Any]:
     """Return what the starter of a command has to know about it."""
+    limits = spec.limits
     return {
         "argv": list(command.argv),
-        "env": {**ENVIRONMENT, **command.env},
+        "env": {**ENVIRONMENT, **spec.env, **command.env},
         "cwd": os.path.normpath(f"/work/{command.cwd}"),
         "timeout_s": limits.command_s if command.timeout_s is None else command.timeout_s,
         "cpu_s": limits.command_cpu_s if command.cpu_s is None else command.cpu_s,

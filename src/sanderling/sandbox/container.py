@@ -100,6 +100,11 @@ class ContainerBackend:
 
     async def create(self, spec: SandboxSpec) -> Sandbox:
         """Create a container with the files of `spec`; see `SandboxBackend.create`."""
+        if spec.links:
+            raise SandboxUnavailable(
+                f"a container can't show its workspace at {', '.join(spec.links)}: its root is read-only and the image's own; "
+                "use the backend bubblewrap"
+            )
         return await self.start_sandbox(spec, base_entries(spec))
 
     async def start_sandbox(self, spec: SandboxSpec, entries: Entries) -> ContainerSandbox:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _ALWAYS_OPEN = (
     "shared_kernel: a bug of the kernel is a way out; for hostile code use an engine whose runtime makes virtual machines",
+    "links_lead: the root is the image's own and read-only, so that links are refused",
     "interpreter: python3 is the image's own, whose version may differ from ours",
 )
 _DOCKER_OPEN = (

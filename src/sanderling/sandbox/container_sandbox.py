@@ -66,11 +66,11 @@ class ContainerSandbox:
         if refusal is not None:
             return refusal
         limits = self._spec.limits
-        fields = command_fields(command, limits)
+        fields = command_fields(command, self._spec)
         memory = limits.memory_mb * _MIB
         fields |= {
             "op": "exec",
-            "env": {**self._environment, **command.env},
+            "env": {**self._environment, **self._spec.env, **command.env},
             "output_bytes": limits.output_bytes,
             "keep_processes": self._spec.kept is Kept.PROCESSES,
             "killed_first": True,

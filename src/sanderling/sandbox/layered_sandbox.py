@@ -20,6 +20,7 @@ from sanderling.sandbox.command_results import (
 )
 from sanderling.sandbox.launcher_client import LauncherError, Reply
 from sanderling.sandbox.layers import Digests, Stack
+from sanderling.sandbox.links import checked_links
 from sanderling.sandbox.output import Streams
 from sanderling.sandbox.protocol import Command, ExecResult, Kept, SandboxSpec
 from sanderling.sandbox.session import Session, SessionEnded, first_command
@@ -80,13 +81,14 @@ class LayeredSandbox:
     def _launch_fields(self, command: Command) -> dict[str, Any]:
         limits = self._spec.limits
         return {
-            **command_fields(command, limits),
+            **command_fields(command, self._spec),
             "memory_bytes": limits.memory_mb * _MIB,
             "file_bytes": limits.disk_mb * _MIB,
             "processes": limits.processes,
             "layers": self._stack.layers,
             "upper": self._stack.next_layer(),
             "tools": self._tools,
+            "links": checked_links(self._spec.links),
             "as_pid_1": False,
             "uid": self._owner,
             "gid": self._owner,
@@ -124,7 +126,7 @@ class LayeredSandbox:
 
     async def _run_in_session(self, command: Command) -> ExecResult:
         session = await self._live_session()
-        fields = command_fields(command, self._spec.limits)
+        fields = command_fields(command, self._spec)
         request = encoded_request(session, command, fields, self._spec)
         began = time.monotonic()
         with Streams(command.stdin, self._spec.limits.output_bytes) as streams:

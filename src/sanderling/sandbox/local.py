@@ -39,6 +39,7 @@ _RISKS = (
     "environment_built: home and temporary directory lie at places of the machine that differ from sandbox to sandbox",
     "fork_independent: /tmp is the machine's, shared by all",
     "warm_like_fresh: tracebacks show where /tools lies, which differs from sandbox to sandbox; processes aren't counted",
+    "links_lead: there is no root of its own in which a path could be added, so that links are refused",
     f"session_server: {_NO_SESSIONS}",
     f"submission_kills: {_NO_SESSIONS}",
     f"close_leaves_nothing: {_NO_SESSIONS}",
@@ -96,6 +97,11 @@ class LocalBackend:
         refuse_image(spec, "local")
         if spec.kept is Kept.PROCESSES:
             raise SandboxUnavailable(f"LocalBackend: {_NO_SESSIONS}; use BubblewrapBackend for tasks with a server")
+        if spec.links:
+            raise SandboxUnavailable(
+                f"LocalBackend can't show the workspace at {', '.join(spec.links)}: its commands see the machine's own root; "
+                "use BubblewrapBackend"
+            )
         sandbox = self.new_sandbox(spec)
         for part, files in (("work", spec.files), ("tools", spec.readonly)):
             root = os.open(sandbox.path / part, os.O_RDONLY | os.O_DIRECTORY)
@@ -161,7 +167,7 @@ class LocalSandbox:
     def _environment(self, command: Command) -> dict[str, str]:
         path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
         places = {"HOME": str(self.path / "home"), "TMPDIR": str(self.path / "tmp"), "PATH": path}
-        return {**ENVIRONMENT, **places, **command.env}
+        return {**ENVIRONMENT, **places, **self._spec.env, **command.env}
 
     async def read_file(self, path: str, max_bytes: int = 1_048_576) -> bytes:
         """Read a plain file of the workspace; see `Sandbox.read_file`."""

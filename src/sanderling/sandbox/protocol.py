@@ -55,6 +55,10 @@ class SandboxSpec:
     readonly: Mapping[str, bytes] = field(default_factory=dict)  # mounted read-only at /tools, outside the workspace
     limits: Limits = field(default_factory=Limits)
     kept: Kept = Kept.NOTHING
+    env: Mapping[str, str] = field(default_factory=dict)  # of every command, added to the built environment
+    # further absolute paths of places in /work or /tools, such as {"/app": "/work"}; a backend without room of its own for
+    # them refuses the spec
+    links: Mapping[str, str] = field(default_factory=dict)
     # of a container engine, such as "docker.io/library/python:3-slim"; "": the backend's own system. A backend without images
     # refuses one (`refuse_image`)
     image: str = ""

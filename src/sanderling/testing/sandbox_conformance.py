@@ -50,6 +50,7 @@ from sanderling.testing import (
     sandbox_attacks_resources,
     sandbox_contract_exec,
     sandbox_contract_files,
+    sandbox_contract_places,
     sandbox_contract_state,
     sandbox_contract_warm,
 )
@@ -76,6 +77,7 @@ CHECKS: tuple[Check, ...] = (
     *sandbox_attacks_resources.ATTACKS,
     *sandbox_contract_exec.CHECKS,
     *sandbox_contract_files.CHECKS,
+    *sandbox_contract_places.CHECKS,
     *sandbox_contract_state.CHECKS,
     *sandbox_contract_warm.CHECKS,
 )

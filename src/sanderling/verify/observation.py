@@ -23,6 +23,7 @@ from sanderling.sandbox.protocol import Command, ExecResult, SandboxBackend, San
 from sanderling.types import Evidence, Graded, JsonValue, Submission, Task
 from sanderling.verify.cases import CallSource, Entry
 from sanderling.verify.mechanisms import new_mechanisms, refusal_note
+from sanderling.verify.portable import PortableTests, script
 from sanderling.verify.recording import Observed, RecordedFunction, call_text, difference
 from sanderling.verify.report import Report, read_report
 from sanderling.verify.values import decode
@@ -144,6 +145,28 @@ class ObservationVerifier:
         if result.exit_code != 0 or result.timed_out or result.omitted_bytes:
             report = replace(report, complete=False)
         return await self._judge(plan, report, [*report.notes, *_process_notes(result)], backend)
+
+    def portable(self, task: Task, seed: int) -> PortableTests:
+        """Pack the calls of `seed` with what is right; see `verify.portable.Portable`."""
+        plan = self._plan(task, seed)
+        calls = {
+            "file": plan.entry.file,
+            "function": plan.entry.function,
+            "calls": [
+                {"arguments": check.arguments, "expected": check.expected.as_json()}
+                for check in plan.checks
+                if not check.canary
+            ],
+            "call_cpu_s": self._call_cpu_s,
+            "call_s": self._call_s,
+            "total_s": min(self._total_s, task.limits.grading_s),
+        }
+        tests = {"calls.json": json.dumps(calls).encode(), "grade.py": script("portable_grader.py"), **_TOOLS}
+        return PortableTests(
+            tests={**tests, "test.sh": b"#!/bin/sh\nexec python3 -I -S /tests/grade.py\n"},
+            solution={plan.entry.file: self._source.gold(task).encode()},
+            channel="observation",
+        )
 
     def _plan(self, task: Task, seed: int) -> _Plan:
         """Draw the calls and compute what is right.

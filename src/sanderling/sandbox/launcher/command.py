@@ -123,6 +123,8 @@ def bubblewrap_arguments(request: dict[str, Any], system: list[str]) -> list[str
         vector += ["--ro-bind", root.TOOLS, "/tools"]
     else:
         vector += ["--dir", "/tools"]
+    for link, target in request["links"].items():
+        vector += ["--symlink", target, link]
     vector += ["--remount-ro", "/dev", "--remount-ro", "/"]
     for name, value in request["env"].items():
         vector += ["--setenv", name, value]
