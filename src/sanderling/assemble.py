@@ -287,10 +287,13 @@ def limits_within(window: int | None, limits: LimitOverrides, environment: Envir
 def make_model(config: Config, folder: Path, *, dtype: str) -> Any:
     """Load one copy of the policy's model, for the sampler or for the trainer.
 
-    The trainer's is float32 whatever the sampler's dtype: an update of 1e-6 would be rounded away in bfloat16.
+    Raises:
+        ModelError: the policy can't be loaded.
+        ConfigError: the device is not there, or has no bfloat16 arithmetic and it is asked for.
     """
-    from sanderling.engine.torch_model import Attention, ModelDtype, load_model
+    from sanderling.engine.torch_model import Attention, ModelDtype, check_device, load_model
 
+    check_device(config.engine.device, bfloat16="bfloat16" in (dtype, config.trainer.compute_dtype))
     return load_model(
         folder,
         dtype=ModelDtype(dtype),
@@ -310,10 +313,16 @@ def make_engine(config: Config, folder: Path) -> Engine:
 
 def make_torch_engine(config: Config, folder: Path) -> Engine:
     """Return the built-in engine."""
+    from sanderling.engine.torch_decoder import Prompts
     from sanderling.engine.torch_engine import TorchEngine
 
     model = make_model(config, folder, dtype=config.engine.dtype)
-    return TorchEngine(model, max_batch=config.engine.max_batch, threads=threads(config))
+    return TorchEngine(
+        model,
+        max_batch=config.engine.max_batch,
+        threads=threads(config),
+        prompts=Prompts(config.engine.prompts),
+    )
 
 
 def threads(config: Config) -> int:

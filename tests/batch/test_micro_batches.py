@@ -34,7 +34,7 @@ def test_every_row_is_cut_once_within_the_budget(sizes, budget):
     micros = micro_batches(rows, budget)
     check_cut(rows, micros)
     for micro in micros:
-        assert micro.padded_tokens <= budget or len(micro.lengths) == 1
+        assert micro.computed_tokens <= budget or len(micro.lengths) == 1
         assert all(micro.loss_mask[i, n - 1] for i, n in enumerate(micro.lengths))  # rows end at a trained token
     assert sum(m.num_trained_tokens for m in micros) == sum(int(r.loss_mask.sum()) for r in rows)
 
@@ -53,7 +53,7 @@ def test_sorting_keeps_padding_low():
     rows = rows_of([[(n, 0)] for n in (40, 1, 38, 2, 39, 3, 1, 40)])
     micros = micro_batches(rows, 4 * 48)
     assert [len(m.lengths) for m in micros] == [4, 4]
-    padded, real = sum(m.padded_tokens for m in micros), sum(sum(m.lengths) for m in micros)
+    padded, real = sum(m.computed_tokens for m in micros), sum(sum(m.lengths) for m in micros)
     assert padded / real < 1.05
 
 

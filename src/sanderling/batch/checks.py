@@ -126,6 +126,8 @@ def check_cut(rows: Sequence[TrainingRow], micros: Sequence[MicroBatch]) -> None
     for micro in micros:
         for place, index in enumerate(micro.row_indices):
             places.setdefault(index, []).append((micro, place))
+    for micro in micros:
+        _check_flat(micro)
     for index, found in places.items():
         row = rows[index]
         if len(found) != 1:
@@ -144,3 +146,24 @@ def check_cut(rows: Sequence[TrainingRow], micros: Sequence[MicroBatch]) -> None
                 raise InvariantViolation(
                     f"invariant 6, trajectory {row.trajectory_id}: {name} differs between row and micro-batch"
                 )
+
+
+def _check_flat(micro: MicroBatch) -> None:
+    """Check that each trained token is predicted from the token before it, at that token's place in its own row."""
+    if micro.flat is None:
+        return
+    before = micro.loss_mask[:, 1:]
+    rows, positions = np.nonzero(before)
+    predictors = micro.flat.predictors
+    if predictors.shape != rows.shape:
+        raise InvariantViolation(
+            f"invariant 6: {len(rows)} trained tokens and {len(predictors)} places that predict them"
+        )
+    wrong = (micro.flat.token_ids[predictors] != micro.token_ids[:, :-1][before]) | (
+        micro.flat.positions[predictors] != positions
+    )
+    if wrong.any():
+        name = micro.trajectory_ids[rows[np.flatnonzero(wrong)[0]]]
+        raise InvariantViolation(
+            f"invariant 6, trajectory {name}: a trained token isn't predicted from the one before it"
+        )

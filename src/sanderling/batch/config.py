@@ -7,6 +7,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Aggregation = Literal["token-mean", "sequence-mean", "sequence-sum", "constant"]
+Layout = Literal["padded", "packed", "shared"]
 
 
 class BatchConfig(BaseModel):
@@ -29,8 +30,15 @@ class BatchConfig(BaseModel):
     "count" a step with fewer live groups is a smaller step, with "drop" it has the same size (DAPO's dynamic
     sampling)."""
     micro_batch_tokens: int = Field(default=4096, ge=1)
-    """Largest rows x length of one micro-batch, padding included. A single longer row makes a micro-batch of its own.
+    """Largest number of computed tokens of one micro-batch, padding included. A single longer row makes one of its own.
     2048 to 4096 is fastest for small models on a CPU (less padding, better cache use); GPUs want more."""
+
+    layout: Layout = "padded"
+    """How the rows of a micro-batch lie in the forward pass. "padded": side by side, filled up to the longest; rows of like
+    length stand together, so little is filled. "packed": one behind the other without padding, each with positions of
+    its own and without a view of the others. "shared": packed, and what rows have in common from their first token on
+    (the prompt of a group) is computed once. The numbers are the same up to float error; the model's attention must
+    be replaceable, which is checked at the start."""
 
     @model_validator(mode="after")
     def _constant_needs_tokens(self) -> Self:

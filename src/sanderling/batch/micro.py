@@ -1,12 +1,14 @@
-"""Rows -> padded micro-batches of bounded size. Sorting by length keeps padding low; no cut changes the loss."""
+"""Rows -> micro-batches of bounded size: padded, or laid out one behind the other. No cut changes the loss."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from sanderling.batch.config import Layout
+from sanderling.batch.layout import FlatLayout, packed_layout, shared_layout, surely_shared
 from sanderling.types import BoolArray, Float32Array, Int32Array, TrainingRow
 
 
@@ -25,15 +27,16 @@ class MicroBatch:
     rollout_logprobs: Float32Array
     advantages: Float32Array
     weights: Float32Array
+    flat: FlatLayout | None = None  # how the rows lie in the forward pass; None: padded, as they lie here
 
     @property
     def num_trained_tokens(self) -> int:
         return int(self.loss_mask.sum())
 
     @property
-    def padded_tokens(self) -> int:
-        """Rows x length, padding included: what the forward pass costs."""
-        return self.token_ids.size
+    def computed_tokens(self) -> int:
+        """Tokens that the forward pass costs: rows x length, padding included, or those of the flat sequence."""
+        return self.token_ids.size if self.flat is None else len(self.flat.token_ids)
 
 
 def is_live(row: TrainingRow) -> bool:
@@ -46,21 +49,56 @@ def has_trained_tokens(row: TrainingRow) -> bool:
     return bool(row.loss_mask.any())
 
 
-def micro_batches(rows: Sequence[TrainingRow], max_tokens: int) -> list[MicroBatch]:
-    """Cut rows into micro-batches of at most `max_tokens` padded tokens, longest rows first.
+def micro_batches(rows: Sequence[TrainingRow], max_tokens: int, layout: Layout = "padded") -> list[MicroBatch]:
+    """Cut rows into micro-batches of at most `max_tokens` computed tokens.
 
     The cut depends on the lengths and ids of the rows only, not on their order. A row longer than `max_tokens`
-    becomes a micro-batch of its own. Rows without a trained token are left out.
+    becomes a micro-batch of its own. Rows without a trained token are left out. Padded and packed rows are taken
+    longest first; with a shared layout, rows that begin alike stand together.
     """
     ends = {i: int(np.flatnonzero(row.loss_mask)[-1]) + 1 for i, row in enumerate(rows) if has_trained_tokens(row)}
-    order = sorted(ends, key=lambda i: (-ends[i], rows[i].trajectory_id))
+    if layout == "shared":
+        order = sorted(ends, key=lambda i: (_digits(rows[i].token_ids[: ends[i]]), rows[i].trajectory_id))
+    else:
+        order = sorted(ends, key=lambda i: (-ends[i], rows[i].trajectory_id))
     cuts: list[list[int]] = []
+    filled = 0
     for i in order:
-        if cuts and (len(cuts[-1]) + 1) * ends[cuts[-1][0]] <= max_tokens:
+        cost = _added_cost(rows, ends, cuts[-1], i, layout) if cuts else 0
+        if cuts and filled + cost <= max_tokens:
             cuts[-1].append(i)
+            filled += cost
         else:
             cuts.append([i])
-    return [_pad(rows, indices, [ends[i] for i in indices]) for indices in cuts]
+            filled = ends[i]
+    return [_micro(rows, indices, [ends[i] for i in indices], layout) for indices in cuts]
+
+
+def _digits(token_ids: Int32Array) -> bytes:
+    """Return bytes in whose order ids are in numerical order, so that rows that begin alike are neighbours."""
+    return token_ids.astype(">u4").tobytes()
+
+
+def _added_cost(rows: Sequence[TrainingRow], ends: dict[int, int], cut: Sequence[int], i: int, layout: Layout) -> int:
+    """Return the computed tokens that row i would add to a cut."""
+    match layout:
+        case "padded":
+            return ends[cut[0]]  # the longest row of the cut
+        case "packed":
+            return ends[i]
+        case "shared":
+            last = rows[cut[-1]].token_ids[: ends[cut[-1]] - 1]
+            return ends[i] - surely_shared(last, rows[i].token_ids[: ends[i] - 1])
+
+
+def _micro(rows: Sequence[TrainingRow], indices: Sequence[int], lengths: Sequence[int], layout: Layout) -> MicroBatch:
+    micro = _pad(rows, indices, lengths)
+    if layout == "padded":
+        return micro
+    # The last token of a row is only predicted, never read.
+    sequences = [rows[i].token_ids[: length - 1] for i, length in zip(indices, lengths, strict=True)]
+    place = packed_layout if layout == "packed" else shared_layout
+    return replace(micro, flat=place(sequences, [micro.loss_mask[k, 1:n] for k, n in enumerate(lengths)]))
 
 
 def _pad(rows: Sequence[TrainingRow], indices: Sequence[int], lengths: Sequence[int]) -> MicroBatch:

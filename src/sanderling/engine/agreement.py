@@ -73,10 +73,12 @@ def logprob_agreement(
     params: SamplingParams,
     *,
     tolerance: float = TOLERANCE_FLOAT32,
+    worst: float = 1.0,
 ) -> Agreement:
     """Compare the recorded log-probabilities of sampled tokens with the trainer's, under the same weights.
 
-    Only action tokens enter. Samples whose action straddles a weight update don't belong here.
+    They agree where the differences are at most `tolerance` on average and at most `worst` times that on every token. Only
+    action tokens enter. Samples whose action straddles a weight update don't belong here.
 
     Raises:
         ConfigError: the trainer's function returned arrays of another number or length than the actions.
@@ -97,12 +99,14 @@ def logprob_agreement(
         mean_abs=float(np.abs(difference).mean()) if finite else math.inf,
         mean_ratio=float(np.exp(difference.mean())) if finite else math.nan,
         n=difference.size,
-        verdict=_verdict(difference, params, tolerance) if finite else AgreementVerdict.DIFFERS,
+        verdict=_verdict(difference, params, (tolerance, worst * tolerance)) if finite else AgreementVerdict.DIFFERS,
     )
 
 
-def _verdict(difference: NDArray[np.float64], params: SamplingParams, tolerance: float) -> AgreementVerdict:
-    if np.abs(difference).max() <= tolerance:
+def _verdict(difference: NDArray[np.float64], params: SamplingParams, bounds: tuple[float, float]) -> AgreementVerdict:
+    on_average, tolerance = bounds
+    sizes = np.abs(difference)
+    if sizes.max() <= tolerance and sizes.mean() <= on_average:
         return AgreementVerdict.AGREES
     # A kept mass lies between top_p and 1, so all the differences of a nucleus lie between log(top_p) and 0.
     within = difference.min() >= math.log(params.top_p) - tolerance and difference.max() <= tolerance
@@ -152,7 +156,7 @@ def _explain(agreement: Agreement, params: SamplingParams) -> str:
             )
 
 
-async def check_at_startup(
+async def check_at_startup(  # noqa: PLR0913 - two parties and their bounds
     engine: Engine,
     contexts: Sequence[Int32Array],
     params: SamplingParams,
@@ -160,6 +164,7 @@ async def check_at_startup(
     *,
     on_mismatch: OnMismatch = OnMismatch.REFUSE,
     tolerance: float = TOLERANCE_FLOAT32,
+    worst: float = 1.0,
 ) -> Agreement:
     """Sample one action per context and compare; engine and trainer must hold the same weights.
 
@@ -175,5 +180,5 @@ async def check_at_startup(
     for request in requests:
         engine.end_session(request.session)
     samples = [Sample(context_ids=c, action=a) for c, a in zip(contexts, actions, strict=True)]
-    agreement = logprob_agreement(samples, trainer_logprobs, params, tolerance=tolerance)
+    agreement = logprob_agreement(samples, trainer_logprobs, params, tolerance=tolerance, worst=worst)
     return require_agreement(agreement, params, on_mismatch=on_mismatch)

@@ -16,7 +16,8 @@ POLICY_GROUP = "sanderling.policies"
 """Entry points of this group lead to a callable without arguments that returns the path of a model folder."""
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
-_HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
+HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
+"""What of a model on the hub is downloaded: weights, config and tokenizer, no code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +46,7 @@ def resolve_policy(name: str, *, local_files_only: bool = False) -> Path:
     folder = Path(name).expanduser()
     if folder.is_dir():
         return folder
-    if not _HUB_ID.fullmatch(name) or name.startswith((".", "/", "~")):
+    if not is_hub_id(name):
         close = difflib.get_close_matches(name, registered, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else "."
         raise ModelError(
@@ -53,6 +54,11 @@ def resolve_policy(name: str, *, local_files_only: bool = False) -> Path:
             f"{', '.join(sorted(registered)) or 'none'}. Expected one of these, a folder, or a hub id owner/model"
         )
     return _download(name, local_files_only)
+
+
+def is_hub_id(name: str) -> bool:
+    """Return whether `name` has the form "owner/model"."""
+    return _HUB_ID.fullmatch(name) is not None
 
 
 def _registered(name: str, entry: Any) -> Path:
@@ -69,7 +75,7 @@ def _download(name: str, local_files_only: bool) -> Path:
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(name, allow_patterns=_HUB_FILES, local_files_only=local_files_only))
+        return Path(snapshot_download(name, allow_patterns=HUB_FILES, local_files_only=local_files_only))
     except Exception as error:  # network, authorisation, unknown id: all of them leave us without a model
         first_line = str(error).strip().splitlines()[0]
         raise ModelError(

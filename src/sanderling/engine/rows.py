@@ -52,6 +52,51 @@ class Row:
         )
 
 
+SHARED_TOKENS = 32
+"""Fewer tokens in common are read for each row: finding and copying them costs more."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixCopy:
+    """The first `length` tokens of a row's context are those of another session: its keys and values can be copied."""
+
+    row: Row
+    donor: Session
+    length: int
+
+
+def shared_prefixes(
+    fresh: Sequence[Row], sessions: Sequence[Session], version: int
+) -> tuple[list[Row], list[PrefixCopy]]:
+    """Return the rows to read first, and what the others can copy once these are read.
+
+    A donor is a session whose keys and values are of weights `version`, or a row that is read first. Each row is left at
+    least one token to read, for its logits.
+    """
+    donors = [(s, s.ids[: s.cached]) for s in sessions if s.cached and s.kv_version == version]
+    leaders: list[Row] = []
+    copies: list[PrefixCopy] = []
+    for row in fresh:
+        context = row.ids[: row.length]
+        best, length = None, 0
+        for donor, ids in donors:
+            common = min(_agreeing(ids, context), row.length - 1) if donor is not row.session else 0
+            if common > length:
+                best, length = donor, common
+        if best is not None and length - row.session.cached >= SHARED_TOKENS:
+            copies.append(PrefixCopy(row, best, length))
+        else:
+            leaders.append(row)
+            donors.append((row.session, context))
+    return leaders, copies
+
+
+def _agreeing(first: Int32Array, second: Int32Array) -> int:
+    length = min(len(first), len(second))
+    differs = np.flatnonzero(first[:length] != second[:length])
+    return int(differs[0]) if len(differs) else length
+
+
 def prefill_chunks(rows: Sequence[Row]) -> list[list[Row]]:
     """Cut rows into passes: like lengths together, so that little is padded, and none larger than the token bound."""
     chunks: list[list[Row]] = []

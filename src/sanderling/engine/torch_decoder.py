@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from sanderling.engine.protocol import SampleRequest
-from sanderling.engine.rows import Row, prefill_chunks
+from sanderling.engine.rows import Row, prefill_chunks, shared_prefixes
 from sanderling.engine.sessions import Session, SlotTable
 from sanderling.engine.torch_kv_cache import SlotCache, Window
 from sanderling.engine.torch_model import CausalModel
@@ -32,6 +32,13 @@ class OnUpdate(StrEnum):
     RECOMPUTE = "recompute"  # read every context again under the new weights
 
 
+class Prompts(StrEnum):
+    """How contexts are read that begin alike, as those of siblings do."""
+
+    EACH = "each"  # every context by itself: what else is sampled changes no bit of it
+    SHARED = "shared"  # what they have in common once; keys and values are copied. Equal up to float error
+
+
 @dataclass(slots=True, kw_only=True)
 class EngineCounts:
     """What an engine did since it was made. Tokens are counted once per forward pass they go through."""
@@ -40,6 +47,7 @@ class EngineCounts:
     sampled_tokens: int = 0
     prefilled_tokens: int = 0  # context tokens read
     reused_tokens: int = 0  # context tokens found in the cache
+    shared_tokens: int = 0  # context tokens copied from the cache of another session
     decode_steps: int = 0
     prefill_passes: int = 0
     diverged_sessions: int = 0  # the context did not extend what was cached: recomputed from the first difference
@@ -56,7 +64,14 @@ class Decoder:
     """
 
     def __init__(
-        self, model: CausalModel, *, max_batch: int, cache_bytes: int, on_update: OnUpdate, version: int
+        self,
+        model: CausalModel,
+        *,
+        max_batch: int,
+        cache_bytes: int,
+        on_update: OnUpdate,
+        version: int,
+        prompts: Prompts = Prompts.EACH,
     ) -> None:
         self.version = version
         self.counts = EngineCounts()
@@ -64,6 +79,7 @@ class Decoder:
         self._model = model
         self._max_batch = max_batch
         self._on_update = on_update
+        self._prompts = prompts
         self._cache_tokens = cache_bytes // max(model.bytes_per_token, 1)
         self._slots = SlotTable()
         self._cache: SlotCache = model.new_cache(slots=0, capacity=_BLOCK)
@@ -145,13 +161,32 @@ class Decoder:
     def step(self) -> list[Row]:
         """Sample the next token of every row; return the rows that finished, which have left the batch."""
         fresh = [row for row in self.rows if row.pending > 1]
-        for chunk in prefill_chunks(fresh):
+        if self._prompts is Prompts.SHARED:
+            self._prefill_shared(fresh)
+        for chunk in prefill_chunks([row for row in fresh if row.pending > 1]):
             self._prefill(chunk)
         left = self._leave([row for row in fresh if row.finished])
         if self.rows:
             self._decode()
             left += self._leave([row for row in self.rows if row.finished])
         return left
+
+    def _prefill_shared(self, fresh: list[Row]) -> None:
+        """Read what contexts have in common once, and copy its keys and values into the slots of the others."""
+        if not fresh:
+            return
+        self._ensure_capacity(max(row.length for row in fresh))
+        leaders, copies = shared_prefixes(fresh, self._slots.sessions(), self.version)
+        for chunk in prefill_chunks(leaders):
+            self._prefill(chunk)
+        if not copies:
+            return
+        pairs = [(copy.row.session.slot or 0, copy.donor.slot or 0) for copy in copies]
+        self._cache.copy_slots(pairs, max(copy.length for copy in copies))
+        for copy in copies:
+            self.counts.shared_tokens += copy.length - copy.row.session.cached
+            copy.row.session.cached = copy.length
+            copy.row.session.kv_version = self.version
 
     def _prefill(self, rows: list[Row]) -> None:
         width = max(row.pending for row in rows)

@@ -15,7 +15,7 @@ import torch
 
 from sanderling.engine.protocol import SampleRequest
 from sanderling.engine.rows import Row
-from sanderling.engine.torch_decoder import Decoder, EngineCounts, OnUpdate
+from sanderling.engine.torch_decoder import Decoder, EngineCounts, OnUpdate, Prompts
 from sanderling.engine.torch_model import CausalModel
 from sanderling.engine.torch_sampler import check_params
 from sanderling.engine.weights import fingerprint
@@ -50,7 +50,7 @@ class TorchEngine:
     `max_batch`: rows sampled at once; more requests wait in order. `cache_mb`: bound on keys and values kept, in MiB; the
     idle sessions used longest ago are dropped first and read again when they come back. `threads`: torch's threads in the
     worker, None for torch's choice (parts of torch take the last such setting for the whole process). `on_update`: what
-    becomes of cached keys and values when weights change.
+    becomes of cached keys and values when weights change. `prompts`: whether contexts that begin alike are read once.
 
     Raises:
         ConfigError: a setting is out of range.
@@ -62,7 +62,7 @@ class TorchEngine:
         action = await engine.generate(SampleRequest(session="episode-0", context_ids=ids, seed=0))
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the settings of an engine
         self,
         model: Any,
         *,
@@ -70,6 +70,7 @@ class TorchEngine:
         cache_mb: int = 2048,
         threads: int | None = None,
         on_update: OnUpdate = OnUpdate.KEEP,
+        prompts: Prompts = Prompts.EACH,
         policy_version: int = 0,
     ) -> None:
         if max_batch < 1 or cache_mb < 1 or (threads is not None and threads < 1):
@@ -80,7 +81,12 @@ class TorchEngine:
         self._dtype = str(causal.dtype).removeprefix("torch.")
         self._module = model
         self._decoder = Decoder(
-            causal, max_batch=max_batch, cache_bytes=cache_mb << 20, on_update=on_update, version=policy_version
+            causal,
+            max_batch=max_batch,
+            cache_bytes=cache_mb << 20,
+            on_update=on_update,
+            version=policy_version,
+            prompts=prompts,
         )
         self._fingerprint = fingerprint(model.state_dict(), self._dtype)
         self._threads = threads

@@ -13,7 +13,7 @@ import torch
 
 from sanderling.engine.model_folder import ModelFolder, inspect_folder
 from sanderling.engine.torch_kv_cache import SlotCache, Window
-from sanderling.errors import ModelError
+from sanderling.errors import ConfigError, ModelError
 
 PROBE_TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-6}
 """Difference allowed between the logits of a plain and a cached pass, relative to their spread; other dtypes: 0.1."""
@@ -32,6 +32,33 @@ class Attention(StrEnum):
 
     SDPA = "sdpa"  # fastest here for sampling, and for training in float32
     EAGER = "eager"  # plain matmul and softmax
+
+
+def check_device(device: str, *, bfloat16: bool) -> None:
+    """Refuse a device that can't do the work.
+
+    CPUs compute bfloat16 everywhere, those without such instructions by way of float32 (`native_bfloat16` says which).
+
+    Raises:
+        ConfigError: no such device here, or it lacks bfloat16 arithmetic where `bfloat16` asks for it.
+    """
+    try:
+        kind = torch.device(device).type
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ConfigError(f"engine.device is {device!r}, which torch can't use here: {reason}") from error
+    if bfloat16 and kind == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
+        raise ConfigError(f"{torch.cuda.get_device_name(device)} has no bfloat16 arithmetic; set the dtypes to float32")
+
+
+def native_bfloat16(device: str) -> bool:
+    """Return whether the device multiplies bfloat16 matrices by instructions of its own."""
+    if torch.device(device).type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    # Of x86 only; where torch has no such question, the answer is the careful one.
+    asked = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    return any(getattr(torch.cpu, name, bool)() for name in asked)
 
 
 def load_model(

@@ -67,7 +67,7 @@ def save_checkpoint(run: Path, learner: Learner, state: RunState, *, model_folde
 
     Args:
         run: the run folder.
-        learner: its model must have `save_pretrained`.
+        learner: of the policy; its model folder is the checkpoint's.
         state: where the run stands.
         model_folder: the folder from which the policy was loaded; its tokenizer files are copied. None: no tokenizer.
         keep: at least 1.
@@ -164,7 +164,7 @@ def find_defect(folder: Path) -> str | None:
 
 def _write(folder: Path, learner: Learner, state: RunState, model_folder: Path | None) -> None:
     with no_progress_bars():
-        learner.model.save_pretrained(folder)
+        learner.save_model(folder)
     if model_folder is not None:
         for file in sorted(model_folder.iterdir()):
             if file.is_file() and file.name.startswith(_MODEL_FILES) and not (folder / file.name).exists():

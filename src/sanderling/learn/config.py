@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from sanderling.batch.config import BatchConfig
 from sanderling.loss.config import LossConfig
 
-__all__ = ["BatchConfig", "LearnerConfig", "LossConfig", "OptimizerConfig"]
+__all__ = ["BatchConfig", "LearnerConfig", "LoraConfig", "LossConfig", "OptimizerConfig", "TrainerConfig"]
 
 
 class OptimizerConfig(BaseModel):
@@ -37,10 +37,50 @@ class OptimizerConfig(BaseModel):
         return self.learning_rate * min(1.0, (update + 1) / max(1, self.warmup_updates))
 
 
-class LearnerConfig(BaseModel):
-    """Everything that decides what one step does with its rows."""
+class LoraConfig(BaseModel):
+    """Train low-rank additions to the linear layers instead of the weights themselves (arXiv 2106.09685), through peft."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rank: int = Field(default=0, ge=0)
+    """Rank of the additions; 0: none, all weights are trained. 8 to 32 is usual for reinforcement learning. Saves memory:
+    gradients and optimiser hold the additions only. On a CPU it saves no time."""
+    alpha: int = Field(default=32, ge=1)
+    """An addition B A counts alpha / rank times."""
+    targets: tuple[str, ...] = ()
+    """Names of the linear layers that get one, such as "q_proj"; empty: all but the head."""
+
+
+class TrainerConfig(BaseModel):
+    """How the trainer holds and computes the policy. Nothing here changes what is optimised."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    compute_dtype: Literal["float32", "bfloat16"] = "float32"
+    """Arithmetic of the forward pass (autocast). Weights, optimiser and log-softmax stay in float32. bfloat16 pays
+    above 5 million parameters where the hardware has it; below, float32 keeps the ratio to the sampler at 1."""
+    weight_dtype: Literal["float32", "bfloat16"] = "float32"
+    """Storage of the weights. bfloat16 needs lora.rank and compute_dtype "bfloat16": it is for weights that stay as they
+    are, because a small update would be rounded away. The additions are always float32."""
+    gradient_checkpointing: bool = False
+    """Keep only what enters each layer, and compute the layer again in the backward pass: far less memory for about a
+    third more time."""
+    lora: LoraConfig = LoraConfig()
+    """Low-rank additions."""
+
+    @model_validator(mode="after")
+    def _rounded_weights_stay(self) -> Self:
+        if self.weight_dtype == "bfloat16" and (self.lora.rank == 0 or self.compute_dtype != "bfloat16"):
+            raise ValueError(
+                f'weight_dtype="bfloat16" with lora.rank={self.lora.rank} and compute_dtype={self.compute_dtype!r}: updates '
+                'of bfloat16 weights would be rounded away; set weight_dtype="float32", or lora.rank above 0 and '
+                'compute_dtype="bfloat16"'
+            )
+        return self
+
+
+class LearnerConfig(TrainerConfig):
+    """Everything that decides what one step does with its rows."""
 
     optimizer: OptimizerConfig = OptimizerConfig()
     """The optimiser."""
@@ -55,9 +95,6 @@ class LearnerConfig(BaseModel):
     minibatches_per_step: int = Field(default=1, ge=1)
     """Into how many updates one pass is cut. Rows are dealt out by `seed`; the weights of each part are scaled up by
     their number, so that every update has the size of a whole one."""
-    compute_dtype: Literal["float32", "bfloat16"] = "float32"
-    """Arithmetic of the forward pass (autocast). Weights, optimiser and log-softmax stay in float32. bfloat16 pays
-    above 5 million parameters; below, float32 keeps the ratio to the sampler at 1."""
     seed: int = Field(default=0, ge=0)
     """Seed of the deal into minibatches."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,15 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from sanderling.batch.checks import check_cut
+from sanderling.batch.layout import FlatLayout
 from sanderling.batch.micro import MicroBatch, has_trained_tokens, is_live, micro_batches
 from sanderling.errors import CheckpointError, LearnerError
+from sanderling.learn.adapters import additions, load_additions, merged_weights
 from sanderling.learn.config import LearnerConfig, OptimizerConfig
+from sanderling.learn.preparation import prepare
 from sanderling.learn.tally import LearnerReport, StepTally
-from sanderling.loss.logprobs import TokenScores, token_scores
+from sanderling.loss.flat_attention import FlatRows
+from sanderling.loss.logprobs import TokenScores, flat_token_scores, token_scores
 from sanderling.loss.policy import TokenBatch, policy_loss
 from sanderling.types import Float32Array, TrainingRow
 
@@ -28,8 +33,8 @@ class Learner:
     """
 
     def __init__(self, model: PreTrainedModel, config: LearnerConfig | None = None) -> None:
-        self.model = model.eval()
         self.config = config or LearnerConfig()
+        self.model = prepare(model.eval(), self.config)
         self.policy_version = 0  # optimiser updates since the start of the run
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self._device = self._parameters[0].device
@@ -65,7 +70,7 @@ class Learner:
     def logprobs(self, rows: Sequence[TrainingRow]) -> list[Float32Array]:
         """Return the log-probabilities of each row's trained tokens under the current weights, (L,), 0 off the mask."""
         found = [np.zeros(len(row.token_ids), dtype=np.float32) for row in rows]
-        for micro in micro_batches(rows, self.config.batch.micro_batch_tokens):
+        for micro in self._cut(rows):
             values = self._score(micro).logprobs.float().cpu().numpy()
             start = 0
             for i in micro.row_indices:
@@ -76,13 +81,25 @@ class Learner:
         return found
 
     def weights(self) -> dict[str, Tensor]:
-        """Return the model's state dict under its Hugging Face names, for the engine. The tensors are the live ones."""
-        return {name: tensor.detach() for name, tensor in self.model.state_dict().items()}
+        """Return the policy's weights under the Hugging Face names of the plain model, for the engine.
+
+        The tensors are the live ones, but for weights with a low-rank addition: those are added up into new ones.
+        """
+        return merged_weights(self.model)
+
+    def save_model(self, folder: Path) -> None:
+        """Write the policy as a Hugging Face model folder; low-rank additions are added up into the weights."""
+        if self.config.lora.rank == 0:
+            self.model.save_pretrained(folder)
+        else:
+            self.model.save_pretrained(folder, state_dict=self.weights())
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint needs besides the model's weights: optimiser, number of updates, random state."""
+        """Return what a checkpoint needs besides the model's weights: optimiser, low-rank additions, number of updates,
+        random state."""
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
         return {
+            "additions": additions(self.model),
             "optimizer": self._optimizer.state_dict(),
             "policy_version": self.policy_version,
             "rng": {"cpu": torch.get_rng_state(), "cuda": cuda},
@@ -91,14 +108,17 @@ class Learner:
     def load_state(self, state: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
         """Take over a `state()` and the model's weights.
 
+        With low-rank additions, `weights` are only looked at by the sampler: the trainer's own are those of the policy that
+        the run started from, which a checkpoint doesn't change.
+
         Raises:
             CheckpointError: they belong to a model of another shape.
         """
         try:
-            missing, unexpected = self.model.load_state_dict(weights, strict=False)
-            lacking = self._not_tied(missing, weights)
-            if unexpected or lacking:
-                raise ValueError(f"unknown weights {unexpected}, missing weights {lacking}")
+            if self.config.lora.rank:
+                load_additions(self.model, state["additions"])
+            else:
+                self._load_weights(weights)
             self._optimizer.load_state_dict(state["optimizer"])
         except (RuntimeError, ValueError, KeyError) as error:
             raise CheckpointError(f"the checkpoint doesn't fit this model: {error}") from error
@@ -106,6 +126,12 @@ class Learner:
         torch.set_rng_state(state["rng"]["cpu"])
         if torch.cuda.is_available() and len(state["rng"]["cuda"]) == torch.cuda.device_count():
             torch.cuda.set_rng_state_all(state["rng"]["cuda"])
+
+    def _load_weights(self, weights: Mapping[str, Tensor]) -> None:
+        missing, unexpected = self.model.load_state_dict(weights, strict=False)
+        lacking = self._not_tied(missing, weights)
+        if unexpected or lacking:
+            raise ValueError(f"unknown weights {unexpected}, missing weights {lacking}")
 
     def _not_tied(self, missing: Sequence[str], loaded: Mapping[str, Tensor]) -> list[str]:
         """Return the missing names that don't share their storage with a loaded one (a file holds tied weights once)."""
@@ -130,7 +156,7 @@ class Learner:
         settings = self.config.optimizer
         self._optimizer.zero_grad(set_to_none=True)
         try:
-            micros = micro_batches(rows, self.config.batch.micro_batch_tokens)
+            micros = self._cut(rows)
             check_cut(rows, micros)
             for micro in micros:
                 self._accumulate(micro, self._columns(micro, rows, old, scale), tally)
@@ -160,17 +186,32 @@ class Learner:
         loss.backward()
         tally.add(micro, sums)
 
+    def _cut(self, rows: Sequence[TrainingRow]) -> list[MicroBatch]:
+        return micro_batches(rows, self.config.batch.micro_batch_tokens, self.config.batch.layout)
+
     def _score(self, micro: MicroBatch) -> TokenScores:
         token_ids = torch.from_numpy(micro.token_ids).to(self._device, torch.int64)
         mask = torch.from_numpy(micro.loss_mask).to(self._device)
+        temperature, entropy = self.config.temperature, self.config.loss.has_other_terms
         with torch.autocast(self._device.type, torch.bfloat16, enabled=self.config.compute_dtype == "bfloat16"):
-            return token_scores(
+            if micro.flat is None:
+                return token_scores(self.model, token_ids, mask, temperature=temperature, entropy_gradient=entropy)
+            predictors = torch.from_numpy(micro.flat.predictors).to(self._device)
+            return flat_token_scores(
                 self.model,
-                token_ids,
-                mask,
-                temperature=self.config.temperature,
-                entropy_gradient=self.config.loss.has_other_terms,
+                self._flat(micro.flat),
+                predictors,
+                token_ids[mask],
+                temperature=temperature,
+                entropy_gradient=entropy,
             )
+
+    def _flat(self, layout: FlatLayout) -> FlatRows:
+        return FlatRows(
+            token_ids=torch.from_numpy(layout.token_ids).to(self._device, torch.int64),
+            positions=torch.from_numpy(layout.positions).to(self._device, torch.int64),
+            blocks=layout.blocks,
+        )
 
     def _columns(
         self, micro: MicroBatch, rows: Sequence[TrainingRow], old: Sequence[Float32Array] | None, scale: float

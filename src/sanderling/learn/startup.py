@@ -15,12 +15,13 @@ from sanderling.types import Task, TrainingRow
 
 
 async def check_startup(
-    stage: Stage, learner: Learner, tasks: Sequence[Task], *, tolerance: float, on_mismatch: OnMismatch
+    stage: Stage, learner: Learner, tasks: Sequence[Task], *, tolerance: float, worst: float, on_mismatch: OnMismatch
 ) -> Agreement:
     """Sample the first action of a few tasks and score it with the trainer, under the same weights.
 
     Raises:
-        ConfigError: they disagree by more than `tolerance` nats and `on_mismatch` is REFUSE.
+        ConfigError: they disagree by more than `tolerance` nats on average, or more than `worst` times that on a token,
+            and `on_mismatch` is REFUSE.
         EngineError: the engine failed.
     """
     contexts = [stage.codec.encode_prompt(stage.environment.harness.prompt(task)) for task in tasks]
@@ -31,7 +32,9 @@ async def check_startup(
         rows = [_row(sample) for sample in samples]
         return [logprobs[row.loss_mask] for row, logprobs in zip(rows, learner.logprobs(rows), strict=True)]
 
-    return await check_at_startup(stage.engine, contexts, params, score, on_mismatch=on_mismatch, tolerance=tolerance)
+    return await check_at_startup(
+        stage.engine, contexts, params, score, on_mismatch=on_mismatch, tolerance=tolerance, worst=worst
+    )
 
 
 def _row(sample: Sample) -> TrainingRow:

@@ -58,7 +58,7 @@ class StepTally:
         self.ratio += sums.ratio
         self.ratio_max = max(self.ratio_max, sums.ratio_max)
         self.real_tokens += sum(micro.lengths)
-        self.padded_tokens += micro.padded_tokens
+        self.padded_tokens += micro.computed_tokens
         self.micro_batches += 1
 
     def end_update(self, *, grad_norm: float, learning_rate: float) -> None:
