@@ -126,6 +126,7 @@ PREVENTING = (
 )
 
 
+@pytest.mark.slow
 def test_an_agent_that_prevents_the_reward_gets_0(tmp_path):
     task, verifier = task_of(tmp_path, config=CONFIG.replace("10.0", "4.0"))
 
@@ -281,6 +282,7 @@ def suite_folder(ids=("tests/test_core.py::test_add[pair0]", "tests/test_core.py
     )
 
 
+@pytest.mark.slow
 def test_an_exported_suite_is_graded_by_its_ids(tmp_path):
     works = {
         "right": ({"pkg/core.py": ADDS}, 1.0),

@@ -87,6 +87,7 @@ def judge(report: Report, ids: list[str]) -> None:
     assert report.counts()[Outcome.PASSED] >= len(ids) - 2
 
 
+@pytest.mark.slow
 def test_promises_are_kept(docker: FakeEngine) -> None:
     judge(conformance(docker, list(QUICK)), list(QUICK))
     assert docker.containers() == {}

@@ -31,6 +31,7 @@ def quiet(what, progress) -> None:
     pass
 
 
+@pytest.mark.slow
 def test_tasks_are_made_and_a_killed_run_gives_the_same(bubblewrap, shelf, tmp_path: Path) -> None:
     def interrupting(what, progress):
         if progress is not None and progress.admitted == 2:
@@ -123,6 +124,7 @@ def test_a_copy_on_the_sandbox_disk_is_refused(bubblewrap, shelf) -> None:
     assert all(name in said for name, said in bubblewrap(look).items())
 
 
+@pytest.mark.slow
 def test_a_cancelled_run_stops_at_once(bubblewrap, shelf, tmp_path: Path) -> None:
     """Even where an attempt has just ended when the cancellation comes, it isn't lost."""
     told: list[int] = []
