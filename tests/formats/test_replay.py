@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+import pytest
 from format_sandboxes import in_sandboxes
 
 from sanderling.errors import VerifierError
@@ -105,6 +106,7 @@ CHEATS = {
 }
 
 
+@pytest.mark.slow
 def test_no_cheat_pays():
     verdicts = graded(CHEATS.values(), call_cpu_s=0.5, total_s=10.0)
     assert dict(zip(CHEATS, [verdict.reward for verdict in verdicts], strict=True)) == dict.fromkeys(CHEATS, 0.0)
