@@ -1,6 +1,6 @@
 """Makes the default policy from nothing: `python -m fix_python.make_policy [--out DIR] [--seed 0] [--threads 1]`.
 
-Corpus, tokenizer, model and training, in this order, at about 70 CPU-minutes; a Hugging Face folder comes out. Nothing is
+Corpus, tokenizer, model and training, in this order, at about 60 CPU-minutes; a Hugging Face folder comes out. Nothing is
 downloaded: the corpus is made of the interpreter's own standard library, of random programs, of practice functions and of the
 training problems. Held-out problems are never read. On one machine, equal seed and threads give an equal folder, as long as no
 call of a demonstration is near the time at which it is cut off. The order of sets stands in reports, so the command starts

@@ -6,13 +6,16 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
 from sanderling.cli_exports import Settings, parsed_settings
 from sanderling.cli_running import run_job
 from sanderling.errors import ConfigError
+
+if TYPE_CHECKING:
+    from sanderling.synthesis.statement import StatementModel
 
 tasks_app = App(name="tasks", help="Look at tasks, and make them from a code base.")
 
@@ -113,14 +116,7 @@ def make_tasks(  # noqa: PLR0913 - the flags are a contract
     """
     from sanderling import jobs
     from sanderling.synthesis.making import MakeSettings
-    from sanderling.synthesis.statement import StatementModel
 
-    if (statement_url is None) != (statement_model is None):
-        raise ConfigError("--statement-url and --statement-model belong together; give both or none")
-    model = None
-    if statement_url is not None and statement_model is not None:
-        key = os.environ.get("SANDERLING_STATEMENT_KEY", "")
-        model = StatementModel(url=statement_url, model=statement_model, key=key)
     settings = MakeSettings(
         n=n,
         seed=seed,
@@ -128,12 +124,23 @@ def make_tasks(  # noqa: PLR0913 - the flags are a contract
         runs=runs,
         hide_share=hide,
         per_function=per_function,
-        model=model,
+        model=_statement_model(statement_url, statement_model),
     )
     made = run_job(jobs.make_tasks_from(path, out, settings, backend, sys.stderr if json_ else sys.stdout))
     print(json.dumps(made.as_json()) if json_ else "\n".join(made.lines()))
     if made.result.progress.admitted < n:
         sys.exit(1)
+
+
+def _statement_model(url: str | None, name: str | None) -> StatementModel | None:
+    """Return the model that writes the statements; None: a template does. Its key is a secret, so it is no flag."""
+    from sanderling.synthesis.statement import StatementModel
+
+    if url is None and name is None:
+        return None
+    if url is None or name is None:
+        raise ConfigError("--statement-url and --statement-model belong together; give both or none")
+    return StatementModel(url=url, model=name, key=os.environ.get("SANDERLING_STATEMENT_KEY", ""))
 
 
 @tasks_app.command(name="check")

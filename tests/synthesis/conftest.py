@@ -1,21 +1,10 @@
-"""A small repository with every kind of test, and a backend to run it in."""
+"""A small repository with every kind of test."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from functools import cache
-from pathlib import Path
-from typing import TypeVar
-
 import pytest
 
-from sanderling.sandbox.bubblewrap import BubblewrapBackend
-from sanderling.sandbox.doctor import probe_bubblewrap
 from sanderling.synthesis.code_base import CodeBase
-
-Result = TypeVar("Result")
-Run = Callable[[Callable[[BubblewrapBackend], Awaitable[Result]]], Result]
 
 SHELF = '''\
 """A shelf of books."""
@@ -119,24 +108,3 @@ def shelf_files() -> dict[str, bytes]:
 @pytest.fixture
 def shelf() -> CodeBase:
     return CodeBase(name="shelf", version="1.0", files=shelf_files(), left_out=())
-
-
-@cache
-def _why_not() -> tuple[str, ...]:
-    return probe_bubblewrap().missing
-
-
-@pytest.fixture
-def bubblewrap(tmp_path: Path) -> Iterator[Run]:
-    """Run a coroutine function on a fresh backend that is closed afterwards."""
-    if _why_not():
-        pytest.skip("; ".join(_why_not()))
-
-    async def run(work: Callable[[BubblewrapBackend], Awaitable[Result]]) -> Result:
-        backend = BubblewrapBackend(tmp_path / "state")
-        try:
-            return await work(backend)
-        finally:
-            await backend.close()
-
-    yield lambda work: asyncio.run(run(work))
