@@ -98,7 +98,7 @@ class Config(_Section):
     )
     split: str = Field("train", description="split of the environment that is trained on")
     policy: str = Field("fix-python-tiny", description="a shipped policy, a Hugging Face model folder, or a hub id")
-    steps: int = Field(42, ge=1, description="optimiser steps")
+    steps: int = Field(46, ge=1, description="optimiser steps")
     seed: int = Field(0, ge=0, description="of task order, actions and gradings")
     control: Literal["none", "shuffled_rewards"] = Field(
         "none",
