@@ -71,7 +71,7 @@ def test_a_resumed_scheduler_goes_on_where_the_data_stopped():
 
     async def ids(position: int, steps: int) -> list[str]:
         running = scheduler(config, position=position)
-        running.stream.restore({"position": position, "place": position, "seen": {}})
+        running.stream.restore({"position": position, "drawn": [], "next": position, "seen": {}})
         found = []
         for step in range(steps):
             groups, _ = await running.next_groups()

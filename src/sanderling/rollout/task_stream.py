@@ -65,11 +65,14 @@ class TaskStream:
             self._seen[kind] = (seen + 1, mixed + (len(rewards) > 1))
 
     def state(self, position: int) -> dict[str, Any]:
-        """Return, as JSON, where the stream stands when the groups before `position` are trained; forget these."""
-        self.task(position)
+        """Return, as JSON, where the stream stands when the groups before `position` are trained; forget these.
+
+        Tasks that were drawn for later positions are part of it: with other counts they would be drawn otherwise.
+        """
         self._places = self._places[position - self._first :]
         self._first = position
-        return {"position": position, "place": self._places[0], "seen": {k: list(v) for k, v in self._seen.items()}}
+        seen = {kind: list(counts) for kind, counts in self._seen.items()}
+        return {"position": position, "drawn": list(self._places), "next": self._place, "seen": seen}
 
     def restore(self, state: Any) -> None:
         """Go on from a `state`.
@@ -78,13 +81,11 @@ class TaskStream:
             CheckpointError: it is none.
         """
         try:
-            self._first, self._place = int(state["position"]), int(state["place"])
+            self._first, self._place = int(state["position"]), int(state["next"])
+            self._places = [int(place) for place in state["drawn"]]
             self._seen = {str(kind): (int(seen), int(mixed)) for kind, (seen, mixed) in state["seen"].items()}
         except (TypeError, KeyError, ValueError) as error:
             raise CheckpointError(f"the checkpoint's place in the data can't be read: {state!r}") from error
-        # The task at this place was drawn already.
-        self._places = [self._place]
-        self._place += 1
 
     def _draw(self) -> int:
         while True:
