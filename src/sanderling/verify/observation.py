@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -145,6 +145,14 @@ class ObservationVerifier:
         if result.exit_code != 0 or result.timed_out or result.omitted_bytes:
             report = replace(report, complete=False)
         return await self._judge(plan, report, [*report.notes, *_process_notes(result)], backend)
+
+    async def solution(self, task: Task, backend: SandboxBackend) -> Mapping[str, bytes]:
+        """Return the gold source; see `verify.protocol.Auditable`."""
+        return {self._source.entry(task).file: self._source.gold(task).encode()}
+
+    def hidden(self, task: Task) -> Mapping[str, bytes]:
+        """Return the gold source: hidden calls are drawn for each grading and are nowhere before it."""
+        return {"gold": self._source.gold(task).encode()}
 
     def portable(self, task: Task, seed: int) -> PortableTests:
         """Pack the calls of `seed` with what is right; see `verify.portable.Portable`."""

@@ -88,6 +88,17 @@ class SuiteVerifier:
         ready = await asyncio.to_thread(self._prepare, task)
         return await self._verdict(ready, await self._run(task, ready, ready.gold, backend), [], backend)
 
+    async def solution(self, task: Task, backend: SandboxBackend) -> Mapping[str, bytes]:
+        """Return the files that gold.patch changes; see `verify.protocol.Auditable`."""
+        folder = self._source.folder(task.id)
+        return {path: content for path, content in folder.gold().items() if folder.base.get(path) != content}
+
+    def hidden(self, task: Task) -> Mapping[str, bytes]:
+        """Return the hidden test files and the files of the right solution."""
+        folder = self._source.folder(task.id)
+        gold = {f"gold {path}": body for path, body in folder.gold().items() if folder.base.get(path) != body}
+        return {**gold, **{f"test {path}": content for path, content in folder.tests.items()}}
+
     def lifted_share(self, task_id: str) -> float:
         """Return the share of a task's hidden tests that are decided on our side alone, in [0, 1]."""
         return Recording.from_json(self._source.folder(task_id).expected.recording).lifted
