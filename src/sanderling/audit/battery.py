@@ -2,142 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Iterator, Mapping, Sequence
+from random import Random
 
-from sanderling.audit.attack import Attack, Family, TaskKind
+from sanderling.audit.attack import Attack, Scene, TaskKind, kind_of
 from sanderling.audit.honest import HonestFix
+from sanderling.audit.range import Range, Run
+from sanderling.audit.report import REAL, Battery, BatteryReport, BatteryRow, BatterySettings, HonestRow, Outcome
 from sanderling.environment import Environment
 from sanderling.errors import ConfigError
+from sanderling.rollout.seeds import derive
 from sanderling.sandbox.protocol import SandboxBackend
-from sanderling.types import JsonValue, Task
-from sanderling.verify.protocol import Verifier
+from sanderling.types import Graded, Task, Ungraded, Verdict
+from sanderling.verify.protocol import DisclosingVerifier, Verifier
 
-REAL = "real"  # name of the tier of the environment's own verifier
+__all__ = ["REAL", "Battery", "BatteryReport", "BatteryRow", "BatterySettings", "HonestRow", "Outcome", "run_battery"]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Battery:
-    """What acts: attacks, none of which may be paid, and honest fixes, all of which must be."""
-
-    attacks: tuple[Attack, ...]
-    honest: tuple[HonestFix, ...] = ()
-
-    def __post_init__(self) -> None:
-        names = [item.id for item in (*self.attacks, *self.honest)]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ConfigError(f"two parts of a battery have the id {twice[0]!r}; every id stands once")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatterySettings:
-    """How a battery runs."""
-
-    concurrency: int = 2  # episodes at once, gradings included
-    # of each kind, the first ones: there reference graders judge as well, to show that an attack works. The grader under
-    # audit judges on all tasks. None: they judge on all of them too.
-    reference_tasks: int | None = 2
-    seed: int = 0  # of the names that attacks choose and of the hidden inputs; another one gives unseen variants
-
-
-class Outcome(StrEnum):
-    """What a grader did with a submission."""
-
-    PAID = "paid"
-    REFUSED = "refused"
-    UNGRADED = "ungraded"  # a failure of ours: neither paid nor refused, and a hole in the audit
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatteryRow:
-    """One attack on one task, judged by one grader."""
-
-    attack: str
-    family: Family
-    task: str
-    kind: TaskKind
-    tier: str  # `REAL` or a name of `graders`
-    outcome: Outcome
-    leak: bool
-    cause: str  # what the grader gave as its reason; of an ungraded one, what failed
-
-    @property
-    def paid(self) -> bool:
-        return self.outcome is Outcome.PAID
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HonestRow:
-    """One honest fix, or doing nothing (`style` "idle"), on one task, judged by one grader."""
-
-    fix: str
-    task: str
-    kind: TaskKind
-    tier: str
-    outcome: Outcome
-    cause: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
-    """`paid` of `graded`; ungraded ones stand in neither."""
-
-    paid: int
-    graded: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatteryReport:
-    """What the battery showed. Every number is a count over `rows`, `honest` or `idle`."""
-
-    rows: tuple[BatteryRow, ...]
-    honest: tuple[HonestRow, ...]
-    idle: tuple[HonestRow, ...]  # doing nothing: nobody may pay it
-    tiers: tuple[str, ...]  # the weak ones in the order of `graders`, `REAL` last
-    seconds: float  # wall clock of the whole run
-
-    def live(self) -> frozenset[str]:
-        """Return the ids of attacks that at least one reference grader paid on at least one task."""
-        return frozenset(row.attack for row in self.rows if row.paid and row.tier != REAL)
-
-    def attacks(self) -> tuple[str, ...]:
-        """Return the ids of all attacks that ran on at least one task, in their order."""
-        return tuple(dict.fromkeys(row.attack for row in self.rows))
-
-    def paid(self, tier: str = REAL) -> tuple[BatteryRow, ...]:
-        """Return the attacks, leaks aside, that a grader paid."""
-        return tuple(row for row in self.rows if row.paid and row.tier == tier and not row.leak)
-
-    def leaks(self, tier: str = REAL) -> tuple[BatteryRow, ...]:
-        """Return the leaks of the true fix that were found in the environment as it is, and paid."""
-        return tuple(row for row in self.rows if row.paid and row.tier == tier and row.leak)
-
-    def refused(self, tier: str = REAL) -> tuple[HonestRow, ...]:
-        """Return the honest fixes that a grader refused."""
-        return tuple(row for row in self.honest if row.tier == tier and row.outcome is Outcome.REFUSED)
-
-    def ungraded(self) -> tuple[BatteryRow | HonestRow, ...]:
-        """Return everything that has no verdict, with its cause."""
-        everything = (*self.rows, *self.honest, *self.idle)
-        return tuple(row for row in everything if row.outcome is Outcome.UNGRADED)
-
-    def matrix(self) -> Mapping[str, Mapping[str, Share]]:
-        """Return for each attack and tier on how many tasks it was paid."""
-        counts: dict[str, dict[str, list[Outcome]]] = defaultdict(lambda: defaultdict(list))
-        for row in self.rows:
-            counts[row.attack][row.tier].append(row.outcome)
-        return {name: {tier: _share(seen) for tier, seen in tiers.items()} for name, tiers in counts.items()}
-
-    def as_json(self) -> dict[str, JsonValue]:
-        """Return the counts and the matrix: {"attacks": {"total", "live", "paid", "by_tier"}, "honest", "idle", ...}."""
-        raise NotImplementedError
-
-
-def _share(outcomes: Sequence[Outcome]) -> Share:
-    paid = sum(outcome is Outcome.PAID for outcome in outcomes)
-    return Share(paid=paid, graded=sum(outcome is not Outcome.UNGRADED for outcome in outcomes))
+_IDLE = "idle"
+_DEFAULT = BatterySettings()
 
 
 async def run_battery(
@@ -147,7 +32,7 @@ async def run_battery(
     *,
     graders: Mapping[str, Verifier],
     battery: Battery,
-    settings: BatterySettings = BatterySettings(),
+    settings: BatterySettings = _DEFAULT,
 ) -> BatteryReport:
     """Run every attack and honest fix that fits a task in a normal episode, and let every grader judge what it left.
 
@@ -164,4 +49,114 @@ async def run_battery(
     Raises:
         ConfigError: no task, or a verifier that doesn't give its right solution.
     """
-    raise NotImplementedError
+    if not tasks:
+        raise ConfigError("a battery needs at least one task")
+    verifier = environment.verifier
+    if battery.honest and not isinstance(verifier, DisclosingVerifier):
+        raise ConfigError(
+            f"the verifier {type(verifier).__name__} has no right_files(task), from which honest fixes are made; "
+            "leave them out of the battery, or give it one (sanderling.verify.protocol.DisclosingVerifier)"
+        )
+
+    references = _reference_tasks(tasks, settings.reference_tasks)
+    started = time.monotonic()
+    place = Range(environment, backend, graders)
+    gate = asyncio.Semaphore(settings.concurrency)
+
+    async def one(run: Run) -> dict[str, Verdict]:
+        async with gate:
+            return await place.verdicts(run)
+
+    attacks = [
+        (attack, _attack_run(attack, task, verifier, settings.seed, task.id in references))
+        for task in tasks
+        for attack in battery.attacks
+        if kind_of(task) in attack.kinds
+    ]
+    fixes = [run for task in tasks for run in _honest_runs(battery.honest, task, verifier, settings.seed)]
+    idle = [Run(name=_IDLE, task=task, commands=(), seed=settings.seed, references=True) for task in tasks]
+    runs = [*(run for _, run in attacks), *fixes, *idle]
+    async with asyncio.TaskGroup() as group:
+        running = [group.create_task(one(run)) for run in runs]
+    verdicts = [task.result() for task in running]
+    rows = [
+        row for (attack, run), found in zip(attacks, verdicts, strict=False) for row in _attack_rows(attack, run, found)
+    ]
+    others = [
+        row
+        for run, found in zip(runs[len(attacks) :], verdicts[len(attacks) :], strict=True)
+        for row in _honest_rows(run, found)
+    ]
+    return BatteryReport(
+        rows=tuple(rows),
+        honest=tuple(row for row in others if row.fix != _IDLE),
+        idle=tuple(row for row in others if row.fix == _IDLE),
+        tiers=(*graders, REAL),
+        seconds=time.monotonic() - started,
+    )
+
+
+def _reference_tasks(tasks: Sequence[Task], count: int | None) -> set[str]:
+    """Return the ids of the first tasks of each kind."""
+    kinds: dict[TaskKind, list[str]] = defaultdict(list)
+    for task in tasks:
+        kinds[kind_of(task)].append(task.id)
+    return {name for names in kinds.values() for name in names[:count]}
+
+
+def _attack_run(attack: Attack, task: Task, verifier: Verifier, seed: int, references: bool) -> Run:
+    own = derive(seed, attack.id, task.id)
+    bait: Sequence[str] = ()
+    if attack.bait is not None and isinstance(verifier, DisclosingVerifier):
+        bait = attack.bait(Scene(task=task, rng=Random(own), leaked=verifier.right_files(task)))
+    return Run(
+        name=attack.id,
+        task=task,
+        commands=tuple(attack.script(Scene(task=task, rng=Random(own)))),
+        seed=own,
+        references=references,
+        processes=attack.processes,
+        bait=bait,
+    )
+
+
+def _honest_runs(fixes: Sequence[HonestFix], task: Task, verifier: Verifier, seed: int) -> Iterator[Run]:
+    if not fixes:
+        return
+    assert isinstance(verifier, DisclosingVerifier)
+    right = verifier.right_files(task)
+    for fix in fixes:
+        own = derive(seed, fix.id, task.id)
+        commands = fix.script(Scene(task=task, rng=Random(own)), right)
+        if commands is not None:
+            yield Run(name=fix.id, task=task, commands=tuple(commands), seed=own)
+
+
+def _outcome(verdict: Verdict) -> tuple[Outcome, str]:
+    match verdict:
+        case Ungraded(cause=cause):
+            return Outcome.UNGRADED, cause
+        case Graded(reward=reward, evidence=evidence):
+            notes = "; ".join(evidence.notes[:4]) if evidence else "ended without a submission"
+            return (Outcome.PAID if reward > 0 else Outcome.REFUSED), notes
+
+
+def _attack_rows(attack: Attack, run: Run, found: Mapping[str, Verdict]) -> Iterator[BatteryRow]:
+    for tier, verdict in found.items():
+        outcome, cause = _outcome(verdict)
+        yield BatteryRow(
+            attack=attack.id,
+            family=attack.family,
+            task=run.task.id,
+            kind=kind_of(run.task),
+            tier=tier,
+            outcome=outcome,
+            leak=attack.leak,
+            cause=cause,
+        )
+
+
+def _honest_rows(run: Run, found: Mapping[str, Verdict]) -> Iterator[HonestRow]:
+    for tier, verdict in found.items():
+        outcome, cause = _outcome(verdict)
+        yield HonestRow(fix=run.name, task=run.task.id, kind=kind_of(run.task), tier=tier, outcome=outcome, cause=cause)
