@@ -28,6 +28,15 @@ class Verifier(Protocol):
 
 
 @runtime_checkable
+class DisclosingVerifier(Verifier, Protocol):
+    """A verifier that gives its right solution to an audit. Nothing of it may reach an agent."""
+
+    def right_files(self, task: Task) -> Mapping[str, bytes]:
+        """Return the files of the right solution that differ from the task's own, by path in the workspace."""
+        ...
+
+
+@runtime_checkable
 class Auditable(Protocol):
     """A verifier that shows an audit what it knows of a task. Nothing that an agent can reach calls these.
 

@@ -122,9 +122,13 @@ class ReplayVerifier:
         report, _ = await self._observe(task, files, recording, backend)
         return await self._decide(task, recording, report, list(report.notes), backend, seed)
 
-    async def solution(self, task: Task, backend: SandboxBackend) -> Mapping[str, bytes]:
-        """Return the right source; see `verify.protocol.Auditable`."""
+    def right_files(self, task: Task) -> dict[str, bytes]:
+        """Return the file with the right function; see `verify.protocol.DisclosingVerifier`."""
         return {self._source.entry(task).file: self._source.gold(task).encode()}
+
+    async def solution(self, task: Task, backend: SandboxBackend) -> Mapping[str, bytes]:
+        """Return `right_files`; see `verify.protocol.Auditable`."""
+        return self.right_files(task)
 
     def hidden(self, task: Task) -> Mapping[str, bytes]:
         """Return the right source and the hidden test."""
