@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from sanderling.harness.protocol import Harness
 from sanderling.sandbox.protocol import Kept, SandboxSpec
@@ -29,6 +30,7 @@ class Environment:
     test_argv: tuple[
         str, ...
     ] = ()  # the visible tests, for a harness that is named apart from the environment; (): none
+    certificate: Path | None = None  # of an audit, where one comes with the environment; see docs/audit.md
     kept: Kept = Kept.NOTHING  # between the commands of an episode; INTERPRETER where those are warm scripts
 
     def sandbox_spec(self, task: Task) -> SandboxSpec:

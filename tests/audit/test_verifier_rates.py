@@ -25,7 +25,7 @@ def test_joint_rates_are_not_conditional_ones():
     assert alpha == pytest.approx(0.35, abs=0.005)
     assert beta == pytest.approx(0.32, abs=0.005)
     assert 1 - alpha - beta == pytest.approx(0.34, abs=0.01)
-    assert 1 - 0.085 - 0.24 == pytest.approx(0.675)
+    assert pytest.approx(0.675) == 1 - (0.085 + 0.24)
 
 
 def test_rogan_gladen_and_how_much_too_small_the_naive_error_is():
@@ -106,17 +106,18 @@ def test_exact_bounds_cover_at_least_what_they_say():
 
 
 @pytest.mark.parametrize(
-    ("p", "alpha", "beta", "j", "q", "fdr", "cost"),
+    ("rates_", "j", "q", "fdr", "cost"),
     [
-        (0.02, 0.05, 0.05, 0.90, 0.068, 0.72, 4.0),
-        (0.02, 0.20, 0.05, 0.75, 0.215, 0.91, 15.3),
-        (0.10, 0.02, 0.02, 0.96, 0.116, 0.16, 1.2),
-        (0.10, 0.20, 0.05, 0.75, 0.275, 0.65, 3.9),
-        (0.30, 0.20, 0.05, 0.75, 0.425, 0.33, 2.1),
-        (0.50, 0.05, 0.05, 0.90, 0.500, 0.05, 1.2),
+        ((0.02, 0.05, 0.05), 0.90, 0.068, 0.72, 4.0),
+        ((0.02, 0.20, 0.05), 0.75, 0.215, 0.91, 15.3),
+        ((0.10, 0.02, 0.02), 0.96, 0.116, 0.16, 1.2),
+        ((0.10, 0.20, 0.05), 0.75, 0.275, 0.65, 3.9),
+        ((0.30, 0.20, 0.05), 0.75, 0.425, 0.33, 2.1),
+        ((0.50, 0.05, 0.05), 0.90, 0.500, 0.05, 1.2),
     ],
 )
-def test_what_a_leaky_verifier_costs(p, alpha, beta, j, q, fdr, cost):
+def test_what_a_leaky_verifier_costs(rates_, j, q, fdr, cost):
+    p, alpha, beta = rates_
     assert 1 - alpha - beta == pytest.approx(j)
     assert rates.expected_reward(p, alpha, beta) == pytest.approx(q, abs=0.0005)
     assert rates.expected_reward(p, alpha, beta) == pytest.approx(alpha + p * j)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -13,7 +12,8 @@ from random import Random
 
 from sanderling.audit import grader_checks, hostile, right_checks, sandbox_checks, summary, visible, wrong_checks
 from sanderling.audit.bench import Bench
-from sanderling.audit.findings import CATALOGUE, CheckResult, Outcome, not_measured
+from sanderling.audit.findings import CATALOGUE, CheckResult, not_measured
+from sanderling.audit.instruments import Tap, TappedBackend
 from sanderling.audit.rates import Judged
 from sanderling.audit.subject import Depth, Subject, subject_of
 from sanderling.environment import Environment
@@ -149,6 +149,7 @@ async def examine(
         SandboxUnavailable: the backend doesn't run here.
     """
     began = time.monotonic()
+    backend = TappedBackend(backend, Tap())  # probed once, not by every verifier again
     bench = Bench(environment.verifier, backend, slots=scope.slots, seed=scope.seed)
     results: list[CheckResult] = []
 
@@ -217,13 +218,10 @@ def _judge(tasks: Sequence[Task], results: Sequence[CheckResult], scope: Scope, 
         for task in tasks
     )
     missing = {check.id for check in CATALOGUE if check.required} - {result.check for result in results}
-    if scope.only:
-        verdict = Verdict.PARTIAL
-    else:
-        verdict = Verdict.QUARANTINED if against or missing or not tasks else Verdict.ADMITTED
+    whole = Verdict.QUARANTINED if against or missing or not tasks else Verdict.ADMITTED
     unseen = () if scope.only else tuple(not_measured(name, "no task was examined by it") for name in sorted(missing))
     return Admission(
-        verdict=verdict,
+        verdict=Verdict.PARTIAL if scope.only else whole,
         results=(*results, *unseen),
         tasks=verdicts,
         judged=summary.judged(results),

@@ -1,4 +1,4 @@
-"""The certificate of an audit: what was examined, by which digests it is known, what came of every check, and how to see it again."""
+"""The certificate of an audit: what was examined, its digests, what came of every check, and how to see it again."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Any
 
 from sanderling import __version__
 from sanderling.audit.admission import Admission, Scope, Verdict
-from sanderling.audit.fingerprints import Fingerprint, fingerprint
 from sanderling.audit.findings import CheckResult
+from sanderling.audit.fingerprints import Fingerprint, fingerprint
 from sanderling.audit.summary import flake
 from sanderling.environment import Environment
 from sanderling.errors import CertificateError

@@ -1,6 +1,7 @@
-"""Searches all readable files for lines, inside a sandbox: reads [[first, second], ...] and writes {files, bytes, skipped, hits}.
+"""Searches all readable files for lines, inside a sandbox.
 
-A second line that is empty asks for the first alone. Standard library only; starts fast.
+Reads [[first, second], ...] and writes {files, bytes, skipped, hits}. A second line that is empty asks for the first alone.
+Standard library only; starts fast.
 """
 
 import json
@@ -10,23 +11,23 @@ import sys
 MOST_BYTES = 1 << 20
 LEFT_OUT = ("/sys", "/dev", "/proc")
 BINARY = (
-    *(".so", ".a", ".o", ".png", ".gz", ".xz", ".zip", ".whl", ".npz", ".dll", ".exe", ".ttf", ".parquet", ".safetensors"),
+    *(
+        ".so",
+        ".a",
+        ".o",
+        ".png",
+        ".gz",
+        ".xz",
+        ".zip",
+        ".whl",
+        ".npz",
+        ".dll",
+        ".exe",
+        ".ttf",
+        ".parquet",
+        ".safetensors",
+    ),
     *(".pyc", ".h", ".hpp", ".cuh", ".html", ".css", ".js", ".svg", ".mo", ".pak", ".c", ".cpp", ".inl", ".cmake"),
-)
-    ".so",
-    ".a",
-    ".o",
-    ".png",
-    ".gz",
-    ".xz",
-    ".zip",
-    ".whl",
-    ".npz",
-    ".dll",
-    ".exe",
-    ".ttf",
-    ".parquet",
-    ".safetensors",
 )
 MOST_HITS = 200
 

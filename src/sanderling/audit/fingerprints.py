@@ -74,7 +74,7 @@ def _add(digest: hashlib._Hash, *parts: str | bytes) -> None:
 
 
 def _code(verifier: Verifier) -> Iterator[tuple[str, bytes]]:
-    """Yield the source files that decide: those of `sanderling.verify`, and of other packages what the verifier's parts import."""
+    """Yield the source files that decide: all of `sanderling.verify`, of other packages what the verifier's parts import."""
     folder = Path(next(iter(sanderling.verify.__path__)))
     for file in sorted(folder.rglob("*.py")):
         yield f"{_VERIFY}/{file.relative_to(folder).as_posix()}", file.read_bytes()

@@ -46,7 +46,8 @@ async def under_load(subject: Subject) -> CheckResult:
         return CheckResult(
             outcome=Outcome.FAILED, defect="flaky", reason=f"{len(flips)} flips: {flips[0].why()}", **common
         )
-    reason = f"0 flips in {k} right and {len(idle)} untouched gradings, {crowded.slots} at once: excludes {flake_bound(k):.1%} (95 %)"
+    what = f"{k} right and {len(idle)} untouched gradings, {crowded.slots} at once"
+    reason = f"0 flips in {what}: excludes {flake_bound(k):.1%} (95 %)"
     return CheckResult(outcome=Outcome.PASSED, reason=reason, **common)
 
 
@@ -138,7 +139,13 @@ async def hidden_inputs(subject: Subject) -> CheckResult:
     idle = await asyncio.gather(*(subject.grade({}, name, i) for i in range(_WRONG_SEEDS)))
     paid = sum(attempt.paid for attempt in idle)
     asked = [await _requests(subject, number) for number in (0, 0, 1)]
-    common: dict[str, Any] = {"check": name, "task": task, "n": len(idle), "events": paid, "rate": counted(paid, len(idle))}
+    common: dict[str, Any] = {
+        "check": name,
+        "task": task,
+        "n": len(idle),
+        "events": paid,
+        "rate": counted(paid, len(idle)),
+    }
     if paid:
         reason = f"untouched work is paid with {paid} of {len(idle)} seeds"
         return CheckResult(outcome=Outcome.FAILED, defect="no-op-paid", reason=reason, **common)

@@ -40,7 +40,13 @@ async def hostile_diffs(subject: Subject) -> CheckResult:
     attempts = await asyncio.gather(*(subject.grade(files, name, i) for i, files in enumerate(tried)))
     paid = [sorted(files) for files, attempt in zip(tried, attempts, strict=True) if attempt.paid]
     n = len(planted)
-    common: dict[str, Any] = {"check": name, "task": task.id, "n": n, "events": len(paid), "rate": counted(min(n, len(paid)), n)}
+    common: dict[str, Any] = {
+        "check": name,
+        "task": task.id,
+        "n": n,
+        "events": len(paid),
+        "rate": counted(min(n, len(paid)), n),
+    }
     if paid:
         reason = f"a workspace without a fix is paid with {', '.join(paid[0][:5]) or 'nothing'}"
         return CheckResult(outcome=Outcome.FAILED, defect="hostile-diff-paid", reason=reason, **common)

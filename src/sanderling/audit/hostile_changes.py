@@ -37,7 +37,7 @@ def link(path):
 
 
 def hard_link(path):
-    os.link("conftest.py", path)  # noqa: PTH200
+    os.link("conftest.py", path)
 
 
 def set_user(path):
@@ -55,7 +55,7 @@ def plain(path, content):
 
 def main():
     first = sys.argv[1]
-    changes = [(path, lambda path=path, content=content: plain(path, content)) for path, content in FILES.items()]
+    changes: list = [(path, lambda path=path, content=content: plain(path, content)) for path, content in FILES.items()]
     changes += [
         ("link", lambda: link("link.py")),
         ("hard link", lambda: hard_link("hard.py")),

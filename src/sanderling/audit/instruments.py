@@ -1,4 +1,4 @@
-"""Sandbox backends with something between them and the verifier: to watch what is graded where, to move the clock, to break things.
+"""Sandbox backends with something between them and the verifier: to watch, to move the clock, to break things.
 
 A verifier gets its sandboxes from the backend that it is handed, so that any verifier can be examined in this way without its
 help.
@@ -34,7 +34,7 @@ class Tap:
 
 
 class TappedBackend:
-    """Implements `SandboxBackend` on another backend, with a tap. Closing it leaves the other one open."""
+    """Implements `SandboxBackend` on another backend, with a tap; probes it once. Closing it leaves the other one open."""
 
     def __init__(self, inner: SandboxBackend, tap: Tap) -> None:
         self._inner = inner

@@ -1,4 +1,4 @@
-"""What a count says about a rate, with the guarantee that an audit needs. Wilson's interval for display is in `store.estimators`.
+"""What a count says about a rate, with the guarantee that an audit needs. Wilson's interval is in `store.estimators`.
 
 Exact binomial tails are summed in floating point; no special functions are needed for the counts of an audit (n up to 10^6).
 """

@@ -68,7 +68,7 @@ def cosmetic(task: Task, solution: Files) -> list[Patch]:
 
 
 def wrong_patches(task: Task, solution: Files, count: int, seed: int) -> list[Patch]:
-    """Return up to `count` mutants of the right solution, those of the lines that it changes first, in an order drawn by `seed`.
+    """Return up to `count` mutants of the right solution, those of lines that it changes first, in an order drawn by `seed`.
 
     They are wrong as far as nobody knows: some mutants do what the original does. Files that aren't Python have none.
     """

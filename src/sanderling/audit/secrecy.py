@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 from sanderling.sandbox.protocol import Command, ExecResult, SandboxBackend, SandboxSpec
@@ -54,7 +55,7 @@ def needles(task: Task, hidden: Mapping[str, bytes]) -> list[Needle]:
     for name, content in hidden.items():
         lines = _lines(content)
         fresh: list[Needle] = []
-        for first, second in zip(lines, lines[1:], strict=False):
+        for first, second in pairwise(lines):
             new = first not in known or second not in known
             if new and len(first) + len(second) >= _LEAST_PAIR and min(len(first), len(second)) >= 4:
                 fresh.append(Needle(source=name, first=first, second=second))
@@ -70,7 +71,7 @@ def search(places: Mapping[str, bytes], wanted: Iterable[Needle]) -> list[Hit]:
     wanted = list(wanted)
     for place, content in places.items():
         lines = _lines(content)
-        alone, pairs = set(lines), set(zip(lines, lines[1:], strict=False))
+        alone, pairs = set(lines), set(pairwise(lines))
         hits += [
             Hit(place=place, needle=needle)
             for needle in wanted

@@ -13,20 +13,24 @@ def shift(days):
     """Move `time` and, as long as it isn't loaded, `datetime`."""
     seconds = days * 86_400.0
     clock, clock_ns = time.time, time.time_ns
-    local, utc, text, format_ = time.localtime, time.gmtime, time.ctime, time.strftime
-    time.time = lambda: clock() + seconds
-    time.time_ns = lambda: clock_ns() + int(seconds * 1e9)
-    time.localtime = lambda at=None: local(time.time() if at is None else at)
-    time.gmtime = lambda at=None: utc(time.time() if at is None else at)
-    time.ctime = lambda at=None: text(time.time() if at is None else at)
-    time.asctime = _asctime(time.asctime)
-    time.strftime = lambda form, at=None: format_(form, time.localtime() if at is None else at)
+    local, utc, text, table, form = time.localtime, time.gmtime, time.ctime, time.asctime, time.strftime
+
+    def now():
+        return clock() + seconds
+
+    moved = {
+        "time": now,
+        "time_ns": lambda: clock_ns() + int(seconds * 1e9),
+        "localtime": lambda at=None: local(now() if at is None else at),
+        "gmtime": lambda at=None: utc(now() if at is None else at),
+        "ctime": lambda at=None: text(now() if at is None else at),
+        "asctime": lambda at=None: table(local(now()) if at is None else at),
+        "strftime": lambda shape, at=None: form(shape, local(now()) if at is None else at),
+    }
+    for name, function in moved.items():
+        setattr(time, name, function)
     if "datetime" not in sys.modules:
-        sys.modules["_datetime"] = None
-
-
-def _asctime(original):
-    return lambda at=None: original(time.localtime() if at is None else at)
+        sys.modules["_datetime"] = None  # ty: ignore[invalid-assignment]  that is how an import is forbidden
 
 
 def from_environment():

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
-from typing import Any
 
 from sanderling.audit.findings import CheckResult, Outcome, not_applicable, not_measured
 from sanderling.audit.intervals import counted, lower_bound, upper_bound
@@ -25,13 +25,16 @@ def counts(results: Sequence[CheckResult], check: str) -> tuple[int, int]:
 
 
 def judged(results: Sequence[CheckResult]) -> Judged:
-    """Return distinct submissions of known truth: wrong patches, the right solution of each task, and its rewrites."""
+    """Return distinct submissions of known truth: wrong patches, the right solution of each task, its
+    rewrites, and honest fixes. Attacks aren't among them: alpha is about natural failures."""
     wrong, paid = counts(results, "wrong-patches")
     rewrites, refused = counts(results, "rewrites")
     gold = [result for result in results if result.check == "gold" and result.task]
     gold_refused = sum(result.outcome is Outcome.FAILED for result in gold)
-    right = rewrites + len(gold)
-    return Judged(right=right, right_paid=right - refused - gold_refused, wrong=wrong, wrong_paid=paid)
+    honest = [result for result in results if result.check == "honest"]
+    right = rewrites + len(gold) + sum(result.n for result in honest)
+    right_paid = right - refused - gold_refused - sum(result.events for result in honest)
+    return Judged(right=right, right_paid=right_paid, wrong=wrong, wrong_paid=paid)
 
 
 def flake(results: Sequence[CheckResult]) -> tuple[int, int, float]:
@@ -73,7 +76,13 @@ def _alpha(n: int, paid: int) -> CheckResult:
     if n == 0:
         return not_applicable("wrong-patches", "no task has wrong patches")
     reason = f"alpha = {paid / n:.2%} of {n} wrong patches; one-sided 95 % bound {upper_bound(paid, n):.2%}"
-    common: dict[str, Any] = {"check": "wrong-patches", "n": n, "events": paid, "rate": counted(paid, n), "reason": reason}
+    common: dict[str, Any] = {
+        "check": "wrong-patches",
+        "n": n,
+        "events": paid,
+        "rate": counted(paid, n),
+        "reason": reason,
+    }
     if paid / n > MOST_ALPHA and lower_bound(paid, n) > 0:
         return CheckResult(outcome=Outcome.FAILED, defect="wrong-patch-paid", **common)
     return CheckResult(outcome=Outcome.PASSED, **common)
@@ -83,7 +92,13 @@ def _beta(n: int, refused: int) -> CheckResult:
     if n == 0:
         return not_applicable("rewrites", "no task has rewrites")
     reason = f"beta = {refused / n:.2%} of {n} rewrites; one-sided 95 % bound {upper_bound(refused, n):.2%}"
-    common: dict[str, Any] = {"check": "rewrites", "n": n, "events": refused, "rate": counted(refused, n), "reason": reason}
+    common: dict[str, Any] = {
+        "check": "rewrites",
+        "n": n,
+        "events": refused,
+        "rate": counted(refused, n),
+        "reason": reason,
+    }
     narrow = (n - refused) / n < LEAST_REWRITES
     return CheckResult(
         outcome=Outcome.FAILED if narrow else Outcome.PASSED, defect="over-narrow" if narrow else "", **common
@@ -108,7 +123,13 @@ def _cost(seconds: Sequence[float], tasks: Sequence[Task]) -> CheckResult:
     budget = _COST_SHARE * min(task.limits.grading_s for task in tasks)
     reason = f"{len(seconds)} gradings: median {middle:.2f} s, 95 % below {high:.2f} s, budget {budget:g} s"
     slow = sum(spent > budget for spent in seconds)
-    common: dict[str, Any] = {"check": "cost", "n": len(seconds), "events": slow, "rate": counted(slow, len(seconds)), "reason": reason}
+    common: dict[str, Any] = {
+        "check": "cost",
+        "n": len(seconds),
+        "events": slow,
+        "rate": counted(slow, len(seconds)),
+        "reason": reason,
+    }
     return CheckResult(
         outcome=Outcome.FAILED if high > budget else Outcome.PASSED, defect="slow" if high > budget else "", **common
     )

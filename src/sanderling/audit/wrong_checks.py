@@ -136,7 +136,14 @@ def _mutation(task: str, judged: Sequence[_Judged]) -> CheckResult:
     reason = f"{len(region) - len(survivors)} of {len(region)} noticed" + (
         f"; survivors: {listed}" if survivors else ""
     )
-    common: dict[str, Any] = {"check": name, "task": task, "n": len(region), "events": len(survivors), "rate": killed, "reason": reason}
+    common: dict[str, Any] = {
+        "check": name,
+        "task": task,
+        "n": len(region),
+        "events": len(survivors),
+        "rate": killed,
+        "reason": reason,
+    }
     known = sum(mutant.wrong is True for mutant in survivors)
     if killed.high < LEAST_KILLED or known > MOST_PAID * len(region):
         return CheckResult(outcome=Outcome.FAILED, defect="weak-tests", **common)
@@ -154,7 +161,13 @@ def _alpha(task: str, judged: Sequence[_Judged]) -> CheckResult:
     if unknown:
         listed = "; ".join(mutant.patch.description for mutant in unknown[:_SHOWN])
         reason += f"; {len(unknown)} more are paid each time, equivalent as far as is known: {listed}"
-    common: dict[str, Any] = {"check": name, "task": task, "n": len(wrong), "events": len(paid), "rate": counted(len(paid), len(wrong))}
+    common: dict[str, Any] = {
+        "check": name,
+        "task": task,
+        "n": len(wrong),
+        "events": len(paid),
+        "rate": counted(len(paid), len(wrong)),
+    }
     weak = wrong and lower_bound(len(paid), len(wrong)) > MOST_PAID
     if weak:
         return CheckResult(outcome=Outcome.FAILED, defect="wrong-patch-paid", reason=reason, **common)

@@ -25,6 +25,7 @@ from sanderling.credit.catalogue import load_estimator
 from sanderling.engine.agreement import OnMismatch
 from sanderling.environment import Environment
 from sanderling.errors import CheckpointError, SanderlingError
+from sanderling.jobs.certificates import certificate_facts, check_isolation, require_certificate
 from sanderling.jobs.evaluation import draw_of
 from sanderling.jobs.settings import check_settings, config_hash, open_run
 from sanderling.learn.evaluation import Evaluation, choose_tasks, evaluate
@@ -85,6 +86,7 @@ async def train(config: Config, run: Path | None, *, resume: bool, stream: TextI
     """
     check_settings(config, run, resume=resume)
     environment = load_environment(config.environment, config.verifier, config.harness, config.environment_settings)
+    standing = await asyncio.to_thread(require_certificate, config, environment)
     policy = load_policy_folder(config.policy)
     limits = limits_within(policy.window, config.limits, environment, config.split)
     tasks = choose_tasks(environment, config.evaluation.split, config.evaluation.tasks, config.evaluation.seed, limits)
@@ -92,8 +94,9 @@ async def train(config: Config, run: Path | None, *, resume: bool, stream: TextI
     stream_of_tasks.task(0)  # an empty or misnamed split is found before anything starts
     estimator = load_estimator(config.credit.estimator, config.credit.settings)
     async with open_stage(config, environment, policy, config.rollout) as stage:
+        check_isolation(standing, stage.capabilities.isolation)
         with (
-            open_run(config, run, resume=resume) as folder,
+            open_run(config, run, resume=resume, certificate=certificate_facts(standing)) as folder,
             Progress(stream, total_steps=config.steps, title=config.name, style=style) as progress,
         ):
             job = _Training(config, folder, progress, environment, policy, stage, tasks)
@@ -242,6 +245,8 @@ def _announce(job: _Training) -> None:
         job.progress.note(f"contexts end at {job.policy.window} tokens, which is all that the model can read")
     if _coarsest_dtype(config) == "bfloat16" and not native_bfloat16(config.engine.device):
         job.progress.note(f"{config.engine.device} has no bfloat16 instructions: float32 may be as fast")
+    if config.trust.certificate == "none":
+        job.progress.note("no certificate: nobody has examined whether this environment's rewards are earned")
     for risk in sandbox.open_risks:
         job.progress.note(f"open in this sandbox mode: {risk}")
     if config.control != "none":
