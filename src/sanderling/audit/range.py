@@ -138,7 +138,8 @@ class Range:
             sampling=SamplingParams(),
             capabilities=self._capabilities,
         )
-        task = _roomy(replace(run.task, setup=(("/bin/bash", "-c", _INSTALL), *run.task.setup)))
+        install = (("/bin/bash", "-c", _INSTALL),) if run.references else ()  # for those who judge in place alone
+        task = _roomy(replace(run.task, setup=(*install, *run.task.setup)))
         plan = Plan(
             task=task, group_id=f"{run.name}/{task.id}", index=0, attempt=attempt, seed=derive(run.seed, attempt)
         )

@@ -128,7 +128,9 @@ class BatteryReport:
         counts: dict[str, dict[str, list[Outcome]]] = defaultdict(lambda: defaultdict(list))
         for row in self.rows:
             counts[row.attack][row.tier].append(row.outcome)
-        return {name: {tier: _share(seen) for tier, seen in tiers.items()} for name, tiers in counts.items()}
+        return {
+            name: {tier: _share(seen[tier]) for tier in self.tiers if tier in seen} for name, seen in counts.items()
+        }
 
     def as_json(self) -> dict[str, JsonValue]:
         """Return counts, the matrix, and every row that must not be there: paid, refused, not live, ungraded."""
