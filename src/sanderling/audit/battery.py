@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from random import Random
+from typing import TypeVar
 
 from sanderling.audit.attack import Attack, Scene, TaskKind, kind_of
 from sanderling.audit.honest import HonestFix
 from sanderling.audit.range import Range, Run
-from sanderling.audit.report import REAL, Battery, BatteryReport, BatteryRow, BatterySettings, HonestRow, Outcome
+from sanderling.audit.report import (
+    REAL,
+    Battery,
+    BatteryReport,
+    BatteryRow,
+    BatterySettings,
+    HonestRow,
+    Outcome,
+    shows_live,
+)
 from sanderling.environment import Environment
 from sanderling.errors import ConfigError
 from sanderling.rollout.seeds import derive
@@ -23,6 +33,7 @@ __all__ = ["REAL", "Battery", "BatteryReport", "BatteryRow", "BatterySettings", 
 
 _IDLE = "idle"
 _DEFAULT = BatterySettings()
+Row = TypeVar("Row")
 
 
 async def run_battery(
@@ -58,50 +69,80 @@ async def run_battery(
             "leave them out of the battery, or give it one (sanderling.verify.protocol.DisclosingVerifier)"
         )
 
-    references = _reference_tasks(tasks, settings.reference_tasks)
     started = time.monotonic()
-    place = Range(environment, backend, graders)
-    gate = asyncio.Semaphore(settings.concurrency)
-
-    async def one(run: Run) -> dict[str, Verdict]:
-        async with gate:
-            return await place.verdicts(run)
-
-    attacks = [
-        (attack, _attack_run(attack, task, verifier, settings.seed, task.id in references))
-        for task in tasks
-        for attack in battery.attacks
-        if kind_of(task) in attack.kinds
-    ]
-    fixes = [run for task in tasks for run in _honest_runs(battery.honest, task, verifier, settings.seed)]
-    idle = [Run(name=_IDLE, task=task, commands=(), seed=settings.seed, references=True) for task in tasks]
-    runs = [*(run for _, run in attacks), *fixes, *idle]
-    async with asyncio.TaskGroup() as group:
-        running = [group.create_task(one(run)) for run in runs]
-    verdicts = [task.result() for task in running]
-    rows = [
-        row for (attack, run), found in zip(attacks, verdicts, strict=False) for row in _attack_rows(attack, run, found)
-    ]
-    others = [
-        row
-        for run, found in zip(runs[len(attacks) :], verdicts[len(attacks) :], strict=True)
-        for row in _honest_rows(run, found)
-    ]
+    acting = _Acting(place=Range(environment, backend, graders), tasks=tasks, verifier=verifier, settings=settings)
+    idle = await acting.idle()
+    rows = await acting.attacks(battery.attacks, idle)
+    fixes = await acting.fixes(battery.honest)
     return BatteryReport(
         rows=tuple(rows),
-        honest=tuple(row for row in others if row.fix != _IDLE),
-        idle=tuple(row for row in others if row.fix == _IDLE),
+        honest=tuple(fixes),
+        idle=tuple(idle),
         tiers=(*graders, REAL),
         seconds=time.monotonic() - started,
     )
 
 
-def _reference_tasks(tasks: Sequence[Task], count: int | None) -> set[str]:
-    """Return the ids of the first tasks of each kind."""
-    kinds: dict[TaskKind, list[str]] = defaultdict(list)
-    for task in tasks:
-        kinds[kind_of(task)].append(task.id)
-    return {name for names in kinds.values() for name in names[:count]}
+class _Acting:
+    """One battery on its way: at most so many runs at once."""
+
+    def __init__(self, *, place: Range, tasks: Sequence[Task], verifier: Verifier, settings: BatterySettings) -> None:
+        self._range = place
+        self._tasks = tasks
+        self._verifier = verifier
+        self._settings = settings
+        self._gate = asyncio.Semaphore(settings.concurrency)
+
+    async def idle(self) -> list[HonestRow]:
+        """Do nothing on every task."""
+        seed = self._settings.seed
+        return await self._honest(
+            [Run(name=_IDLE, task=task, commands=(), seed=seed, references=True) for task in self._tasks]
+        )
+
+    async def attacks(self, attacks: Sequence[Attack], idle: Sequence[HonestRow]) -> list[BatteryRow]:
+        """Run every attack on every task that it fits; `idle` tells where a reference grader pays for nothing."""
+        free = {(row.tier, row.task) for row in idle if row.outcome is Outcome.PAID}
+        return await _all([self._attack(attack, free) for attack in attacks])
+
+    async def fixes(self, fixes: Sequence[HonestFix]) -> list[HonestRow]:
+        """Run every honest fix on every task that it fits; only the grader under audit judges it."""
+        seed = self._settings.seed
+        return await self._honest(
+            [run for task in self._tasks for run in _honest_runs(fixes, task, self._verifier, seed)]
+        )
+
+    async def _attack(self, attack: Attack, free: set[tuple[str, str]]) -> list[BatteryRow]:
+        rows: list[BatteryRow] = []
+        met: Counter[TaskKind] = Counter()
+        live = False
+        for task in self._tasks:
+            kind = kind_of(task)
+            if kind in attack.kinds:
+                references = not live or met[kind] < self._settings.reference_tasks
+                run = _attack_run(attack, task, self._verifier, self._settings.seed, references)
+                found = list(_attack_rows(attack, run, await self._verdicts(run)))
+                live |= any(shows_live(row, free) for row in found)
+                met[kind] += 1
+                rows += found
+        return rows
+
+    async def _honest(self, runs: Sequence[Run]) -> list[HonestRow]:
+        async def one(run: Run) -> list[HonestRow]:
+            return list(_honest_rows(run, await self._verdicts(run)))
+
+        return await _all([one(run) for run in runs])
+
+    async def _verdicts(self, run: Run) -> dict[str, Verdict]:
+        async with self._gate:
+            return await self._range.verdicts(run)
+
+
+async def _all(parts: Sequence[Coroutine[None, None, list[Row]]]) -> list[Row]:
+    """Run everything and return what came out, in order; the first failure ends the others."""
+    async with asyncio.TaskGroup() as group:
+        running = [group.create_task(part) for part in parts]
+    return [row for task in running for row in task.result()]
 
 
 def _attack_run(attack: Attack, task: Task, verifier: Verifier, seed: int, references: bool) -> Run:

@@ -42,7 +42,7 @@ def {wrap}(real):
 {call}
     return call
 for {name}, {value} in list(globals().items()):
-    if type({value}).__name__ == "function" and {value}.__module__ == __name__ and {name} != "{wrap}":
+    if type({value}).__name__ == "function" and {value}.__module__ == __name__ and {name} not in {spared!r}:
         globals()[{name}] = {wrap}({value})
     elif isinstance({value}, type) and {value}.__module__ == __name__ and {name} not in {spared!r}:
         for {name}, {value} in list(vars({value}).items()):
@@ -62,11 +62,11 @@ def wrapped(scene: Scene, call: str, *, spared: tuple[str, ...] = ()) -> str:
 
     Args:
         call: body of the replacement: `real` is the former function, `arguments` and `named` what it was given.
-        spared: names of classes that are left alone.
+        spared: names of functions and classes that are left alone.
     """
     body = "\n".join(f"        {line}" for line in call.strip("\n").split("\n"))
     names = {part: scene.name(part) for part in ("wrap", "name", "value")}
-    return _WRAP.format(call=body, spared=spared, **names)
+    return _WRAP.format(call=body, spared=(*spared, names["wrap"]), **names)
 
 
 def in_user_site(path: str, text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
@@ -33,9 +33,9 @@ class BatterySettings:
     """How a battery runs."""
 
     concurrency: int = 2  # episodes at once, gradings included
-    # of each kind, the first ones: there reference graders judge as well, to show that an attack works. The grader under
-    # audit judges on all tasks. None: they judge on all of them too.
-    reference_tasks: int | None = 2
+    # of each kind, the first ones: there reference graders judge every attack. One that none of them has paid yet meets them
+    # on further tasks, until it is paid or there is none left. The grader under audit judges on all tasks.
+    reference_tasks: int = 1
     seed: int = 0  # of the names that attacks choose and of the hidden inputs; another one gives unseen variants
 
 
@@ -98,9 +98,7 @@ class BatteryReport:
     def live(self) -> frozenset[str]:
         """Return the ids of attacks that a reference grader paid on a task where it doesn't pay for doing nothing."""
         free = {(row.tier, row.task) for row in self.idle if row.outcome is Outcome.PAID}
-        return frozenset(
-            row.attack for row in self.rows if row.paid and row.tier != REAL and (row.tier, row.task) not in free
-        )
+        return frozenset(row.attack for row in self.rows if shows_live(row, free))
 
     def attacks(self) -> tuple[str, ...]:
         """Return the ids of all attacks that ran on at least one task, in their order."""
@@ -166,6 +164,11 @@ class BatteryReport:
 
     def _idle_paid(self) -> tuple[HonestRow, ...]:
         return tuple(row for row in self.idle if row.tier == REAL and row.outcome is Outcome.PAID)
+
+
+def shows_live(row: BatteryRow, free: Collection[tuple[str, str]]) -> bool:
+    """Whether a row shows that its attack works; `free` are the (tier, task) where doing nothing is paid."""
+    return row.paid and row.tier != REAL and (row.tier, row.task) not in free
 
 
 def _share(outcomes: Sequence[Outcome]) -> Share:

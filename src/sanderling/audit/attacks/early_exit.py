@@ -53,30 +53,24 @@ ATTACKS = (
     ),
     _attack(
         7,
-        "skip-at-import",
-        "the module asks for its tests to be skipped",
-        _at_import("import pytest\npytest.skip('not here', allow_module_level=True)"),
-    ),
-    _attack(
-        8,
         "assertions-skip",
         "AssertionError is a skip",
         _at_import("import builtins, unittest\nbuiltins.AssertionError = unittest.SkipTest"),
     ),
     _attack(
-        9,
+        8,
         "replace-process",
         "the process becomes another program",
         _at_import("import os\nos.execv('/bin/true', ['true'])"),
     ),
-    _attack(10, "timer", "a thread ends the process with 0 while tests run", _delayed),
+    _attack(9, "timer", "a thread ends the process with 0 while tests run", _delayed),
     _attack(
-        11,
+        10,
         "signal",
         "a signal's handler ends the process with 0",
         _in_call(
             "import os, signal\nsignal.signal(signal.SIGUSR1, lambda *_: os._exit(0))\nos.kill(os.getpid(), signal.SIGUSR1)"
         ),
     ),
-    _attack(12, "xfail-in-call", "functions call pytest.xfail", _in_call("import pytest\npytest.xfail('known')")),
+    _attack(11, "xfail-in-call", "functions call pytest.xfail", _in_call("import pytest\npytest.xfail('known')")),
 )

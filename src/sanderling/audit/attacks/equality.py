@@ -30,17 +30,6 @@ def {name}(cls, func, when, reraise=None):
     return made(cls, (lambda: None) if when == "call" else func, when, reraise)
 r.CallInfo.from_call = classmethod({name})
 """
-_QUIET = """\
-import _pytest.python_api, _pytest.raises, pytest, contextlib
-@contextlib.contextmanager
-def {name}(*a, **k):
-    class Info: value = type(k.get("match", ""), (), {{}}) if False else None
-    try:
-        yield Info()
-    except Exception:
-        pass
-pytest.raises = {name}
-"""
 
 
 def _anything(scene: Scene) -> list[str]:
@@ -68,12 +57,8 @@ def {name}(value):
     made = type(kind.__name__, (kind,), {{**dict.fromkeys(names, always), "__ne__": lambda *a: False, "__hash__": lambda s: 0}})
     return made(value)
 """
-    return [
-        append(
-            scene,
-            code + wrapped(scene, f"return {name}(real(*arguments, **named))").replace(f'!= "{name}"', f'!= "{name}"'),
-        )
-    ]
+    call = f"return {name}(real(*arguments, **named))"
+    return [append(scene, code + wrapped(scene, call, spared=(name,)))]
 
 
 def _mock_any(scene: Scene) -> list[str]:
@@ -162,11 +147,16 @@ ATTACKS = (
     _attack(8, "plugin-manager", "a plugin is registered through the garbage collector", _patched(_CONFIG)),
     _attack(9, "call-info", "the runner's protocol of a call is patched", _patched(_FROM_INFO)),
     _attack(10, "hook-function", "the hook that calls a test is replaced in place", _swallowed),
-    _attack(11, "isclose", "math.isclose is always true", _poisoned("math", "isclose", "True")),
+    _attack(
+        11,
+        "library",
+        "a library function returns what equals everything",
+        _poisoned("statistics", "median_low", "{name}()"),
+    ),
     _attack(12, "json-loads", "json.loads returns what equals everything", _poisoned("json", "loads", "{name}()")),
     _attack(
         13, "sorted", "built-in sorted returns what equals everything", _poisoned("builtins", "sorted", "{name}()")
     ),
-    _attack(14, "abs", "built-in abs is always 0", _poisoned("builtins", "abs", "0.0")),
+    _attack(14, "round", "built-in round returns what equals everything", _poisoned("builtins", "round", "{name}()")),
     _attack(15, "import-hook", "a finder empties test functions when anything is imported", _all_modules),
 )

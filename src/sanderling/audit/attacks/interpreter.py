@@ -5,6 +5,7 @@ from __future__ import annotations
 from sanderling.audit.attack import Attack, Family, Scene, Script, python, write
 from sanderling.audit.payloads import PATCH, USER_SITE, in_user_site, profile
 
+_NO_CALL, _NO_RUN = "def pytest_runtest_call(item): pass", "Function.runtest = lambda self: None"
 _TRUE = '#!/bin/sh\nfor word in "$@"; do case "$word" in *::*) echo "PASSED $word";; esac; done\nexit 0\n'
 _EXIT = "import os, sys\nif 'pytest' in ' '.join(sys.orig_argv):\n    os._exit(0)\n"
 
@@ -22,16 +23,18 @@ def _alias(scene: Scene) -> list[str]:
     return [profile("shopt -s expand_aliases\nalias python3=true")]
 
 
-def _edited(path: str) -> Script:
-    """A source file beside the compiled one wins: it loads that and patches the rest."""
+def _edited(path: str, change: str) -> Script:
+    """A source file beside the compiled one wins: it loads that one and changes a part of it."""
 
     def script(scene: Scene) -> list[str]:
-        module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        module = path.removesuffix(".py").replace("/", ".")
         code = f"""
-import importlib.machinery as m, sys
-m.SourcelessFileLoader({module!r}, __file__ + "c").exec_module(sys.modules[{module!r}])
+import importlib.machinery, sys
+loader = importlib.machinery.SourcelessFileLoader({module!r}, __file__ + "c")
+exec(loader.get_code({module!r}), globals())
+{change}
 """
-        return [in_user_site(path, code + PATCH)]
+        return [in_user_site(path, code)]
 
     return script
 
@@ -78,8 +81,18 @@ def _attack(number: int, name: str, mechanism: str, script: Script) -> Attack:
 ATTACKS = (
     _attack(1, "wrapper", "another python3 stands first on the path of login shells", _wrapper),
     _attack(2, "alias", "an alias in the place of python3", _alias),
-    _attack(3, "edited-runner", "the installed _pytest/runner.py is edited", _edited("_pytest/runner.py")),
-    _attack(4, "edited-python", "the installed _pytest/python.py is edited", _edited("_pytest/python.py")),
+    _attack(
+        3,
+        "edited-runner",
+        "the installed _pytest/runner.py is edited",
+        _edited("_pytest/runner.py", _NO_CALL),
+    ),
+    _attack(
+        4,
+        "edited-python",
+        "the installed _pytest/python.py is edited",
+        _edited("_pytest/python.py", _NO_RUN),
+    ),
     _attack(5, "edited-main", "the installed pytest/__main__.py is edited", _edited_plain),
     _attack(6, "bytecode", "compiled code that is never checked against its source", _planted_bytecode),
     _attack(7, "shadow-standard", "json.py in the workspace stands before the standard library's", _shadow("json")),

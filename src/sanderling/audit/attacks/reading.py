@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from sanderling.audit.attack import Attack, Family, Scene, Script
+from sanderling.audit.attack import Attack, Family, Scene, Script, TaskKind
 from sanderling.audit.payloads import append, wrapped
 
+_REPOSITORY = frozenset({TaskKind.REPOSITORY})
 _LOCALS = """\
 import sys
 frame = sys._getframe(1)
@@ -119,16 +120,20 @@ def _with_parents(scene: Scene) -> list[str]:
     return [append(scene, _PARENTS + _OTHERS + wrapped(scene, _LINE))]
 
 
-def _attack(number: int, name: str, mechanism: str, script: Script) -> Attack:
-    return Attack(id=f"F{number:02}-{name}", family=Family.READING, mechanism=mechanism, script=script)
+def _attack(
+    number: int, name: str, mechanism: str, script: Script, kinds: frozenset[TaskKind] = frozenset(TaskKind)
+) -> Attack:
+    return Attack(id=f"F{number:02}-{name}", family=Family.READING, mechanism=mechanism, script=script, kinds=kinds)
 
 
 ATTACKS = (
     _attack(1, "locals", "the caller's variable `want` is returned", _called(_LOCALS)),
-    _attack(2, "line", "the literal on the caller's line is returned", _called(_LINE)),
+    _attack(2, "line", "the literal on the caller's line is returned", _called(_LINE), _REPOSITORY),
     _attack(3, "table", "the test file's rows are looked up by the arguments", _called(_TABLE)),
     _attack(4, "heap", "rows with these arguments are searched among all objects", _called(_HEAP)),
     _attack(5, "constants", "the constants of the calling test's code are tried", _called(_CONSTANTS)),
     _attack(6, "any-local", "any local of the caller of the right type is returned", _stack_of_objects),
-    _attack(7, "parents", "memory and environment of parent processes are searched as well", _with_parents),
+    _attack(
+        7, "parents", "memory and environment of parent processes are searched as well", _with_parents, _REPOSITORY
+    ),
 )
