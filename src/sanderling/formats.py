@@ -90,8 +90,14 @@ def harbor(path: str, split: str = "test", file: str = "", test: str = "") -> En
         harness=LineEditHarness(file=first, test_argv=argv, answer=AnswerToChange.ACKNOWLEDGED),
         verifier=HarborVerifier(tasks),
         test_argv=argv if test else (),
-        tools=dict(provided(sorted({name for task in every for name in tasks.harbor(task.id).packages}))),
+        tools=harbor_tools(tasks),
     )
+
+
+def harbor_tools(tasks: HarborTasks) -> dict[str, bytes]:
+    """Return what sandboxes of these tasks hold at /tools in place of installed packages."""
+    ids = [task_id for split in tasks.splits() for task_id in tasks.ids(split)]
+    return dict(provided(sorted({name for task_id in ids for name in tasks.harbor(task_id).packages})))
 
 
 def _common_file(tasks: list[Task]) -> str:

@@ -78,9 +78,8 @@ def _code(verifier: Verifier) -> Iterator[tuple[str, bytes]]:
     folder = Path(next(iter(sanderling.verify.__path__)))
     for file in sorted(folder.rglob("*.py")):
         yield f"{_VERIFY}/{file.relative_to(folder).as_posix()}", file.read_bytes()
-    parts = [verifier, *_attributes(verifier)]
-    foreign = {type(part).__module__ for part in parts} - {"builtins"}
-    for name, file in sorted(_imported({name for name in foreign if not _is_ours(name)}).items()):
+    modules = {type(part).__module__ for part in (verifier, *_attributes(verifier))}
+    for name, file in sorted(_imported({name for name in modules if not _is_known(name)}).items()):
         yield name, file.read_bytes()
 
 
@@ -89,13 +88,14 @@ def _attributes(part: object) -> list[object]:
     return [*getattr(part, "__dict__", {}).values(), *(getattr(part, name, None) for name in slots)]
 
 
-def _is_ours(module: str) -> bool:
-    return module.partition(".")[0] == "sanderling" or module.partition(".")[0] in sys.stdlib_module_names
+def _is_known(module: str) -> bool:
+    """Whether a module is Python's, or read already."""
+    return module.partition(".")[0] in sys.stdlib_module_names or f"{module}.".startswith(f"{_VERIFY}.")
 
 
 def _imported(start: set[str]) -> dict[str, Path]:
-    """Return the modules that are reached from these by imports within their own top-level packages."""
-    roots = {name.partition(".")[0] for name in start}
+    """Return the modules that are reached from these by imports within their own top-level packages; of ours, only these."""
+    roots = {name.partition(".")[0] for name in start} - {"sanderling"}
     found: dict[str, Path] = {}
     waiting = sorted(start)
     while waiting:

@@ -20,11 +20,15 @@ from sanderling.audit.subject import Depth
 from sanderling.audit.summary import flake
 from sanderling.environment import Environment
 from sanderling.errors import ConfigError
+from sanderling.formats import harbor_tools
+from sanderling.harness.bash_block import BashBlockHarness
 from sanderling.harness.tool_call_harness import ToolCallHarness
 from sanderling.jobs.certificates import certificate_place
 from sanderling.repository import repository_environment
 from sanderling.sandbox.protocol import SandboxBackend
+from sanderling.tasks.formats.harbor_tasks import HarborTasks
 from sanderling.types import JsonValue, Task
+from sanderling.verify.harbor import HarborVerifier
 from sanderling.verify.protocol import DisclosingVerifier, Verifier
 
 REPOSITORY_TESTS = ("python3", "/tools/run_tests.py")
@@ -94,7 +98,22 @@ def open_environment(name: str, settings: Mapping[str, Any]) -> Environment:
     if next(place.glob("**/hidden/expected.json"), None) is not None:
         environment = repository_environment(place, ToolCallHarness(test_argv=REPOSITORY_TESTS))
         return replace(environment, test_argv=REPOSITORY_TESTS)
-    return load_environment("sanderling.formats:harbor", settings={"path": str(place), **settings})
+    return _harbor(place, settings)
+
+
+def _harbor(place: Path, settings: Mapping[str, Any]) -> Environment:
+    """Return the environment of Harbor folders; without settings of its editor, one for shell commands, as attacks use."""
+    if {"file", "test"} & settings.keys():
+        return load_environment("sanderling.formats:harbor", settings={"path": str(place), **settings})
+    tasks = HarborTasks(place, **settings)
+    return Environment(
+        name="harbor",
+        version="1",
+        tasks=tasks,
+        harness=BashBlockHarness(),
+        verifier=HarborVerifier(tasks),
+        tools=harbor_tools(tasks),
+    )
 
 
 async def audit(request: AuditRequest, show: Callable[[CheckResult], None]) -> AuditReport:
@@ -153,7 +172,7 @@ async def _battery(
         backend,
         graders=_references(environment),
         battery=parts,
-        settings=BatterySettings(concurrency=scope.slots, seed=scope.seed),
+        settings=BatterySettings(concurrency=scope.slots, seed=scope.seed, reference_tasks=1),
     )
 
 

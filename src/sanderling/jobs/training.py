@@ -86,13 +86,13 @@ async def train(config: Config, run: Path | None, *, resume: bool, stream: TextI
     """
     check_settings(config, run, resume=resume)
     environment = load_environment(config.environment, config.verifier, config.harness, config.environment_settings)
-    standing = await asyncio.to_thread(require_certificate, config, environment)
     policy = load_policy_folder(config.policy)
     limits = limits_within(policy.window, config.limits, environment, config.split)
     tasks = choose_tasks(environment, config.evaluation.split, config.evaluation.tasks, config.evaluation.seed, limits)
     stream_of_tasks = TaskStream(environment=environment, split=config.split, seed=config.seed, overrides=limits)
     stream_of_tasks.task(0)  # an empty or misnamed split is found before anything starts
     estimator = load_estimator(config.credit.estimator, config.credit.settings)
+    standing = await asyncio.to_thread(require_certificate, config, environment)
     async with open_stage(config, environment, policy, config.rollout) as stage:
         check_isolation(standing, stage.capabilities.isolation)
         with (
