@@ -12,7 +12,7 @@ from sanderling.jobs.audits import open_environment
 from sanderling.tasks.formats.harbor import HarborFolder, write_harbor
 from sanderling.tasks.formats.harbor_config import parse_config
 
-CHECKS = frozenset({"gold", "no-op", "wrong-patches", "hunks"})
+CHECKS = frozenset({"gold", "no-op", "mutation", "wrong-patches", "hunks"})
 CONFIG = '[verifier]\ntimeout_sec = 10.0\n[environment]\nnetwork_mode = "no-network"'
 WRONG = b"def double(n):\n    return n + 2\n"
 PAY = "echo 1 > /logs/verifier/reward.txt || echo 0 > /logs/verifier/reward.txt"
@@ -21,7 +21,7 @@ TESTS = {
     "good": f'{RUN} "from code import double; assert [double(n) for n in range(-3, 9)] == list(range(-6, 18, 2))" && {PAY}',
     "pays-always": f"true && {PAY}",
     "never-imports": f'grep -q "n \\* 2" code.py || test ! -s code.py || ! cmp -s code.py /tests/before.py && {PAY}',
-    "one-case": f'{RUN} "from code import double; assert double(3) == 6" && {PAY}',
+    "one-case": f'{RUN} "from code import double; assert double(0) == 0" && {PAY}',
 }
 
 
@@ -62,6 +62,7 @@ def test_broken_harbor_verifiers_are_found(bubblewrap, tmp_path):
     weak = {result.task.rpartition("/")[2]: result for result in found.results if result.check == "wrong-patches"}
     assert weak["good"].events == 0
     assert "more are paid each time" in weak["one-case"].reason  # mutants that a single case can't tell
+    assert defects["one-case"] == ("weak-tests",)
 
 
 def test_a_verifier_that_never_imports_the_file_is_found(bubblewrap, tmp_path):

@@ -185,7 +185,7 @@ async def _of_task(subject: Subject, scope: Scope, *, sampled: bool) -> list[Che
     if scope.wants(*_BANK):
         began = time.monotonic()
         pair = await wrong_checks.bank(subject)
-        found += [replace(result, seconds=time.monotonic() - began) for result in pair]
+        found += [replace(result, seconds=time.monotonic() - began) for result in pair if scope.wants(result.check)]
     return found
 
 
