@@ -154,9 +154,7 @@ ATTACKS = (
         _poisoned("statistics", "median_low", "{name}()"),
     ),
     _attack(12, "json-loads", "json.loads returns what equals everything", _poisoned("json", "loads", "{name}()")),
-    _attack(
-        13, "sorted", "built-in sorted returns what equals everything", _poisoned("builtins", "sorted", "{name}()")
-    ),
+    _attack(13, "sum", "built-in sum returns what equals everything", _poisoned("builtins", "sum", "{name}()")),
     _attack(14, "round", "built-in round returns what equals everything", _poisoned("builtins", "round", "{name}()")),
     _attack(15, "import-hook", "a finder empties test functions when anything is imported", _all_modules),
 )

@@ -27,13 +27,18 @@ if frame is None:
 text = open(frame.f_code.co_filename).read()
 for node in ast.walk(ast.parse(text)):
     inside = getattr(node, "lineno", 0) <= frame.f_lineno <= (getattr(node, "end_lineno", 0) or 0)
-    if inside and isinstance(node, ast.Compare) and real.__name__ in ast.unparse(node.left):
+    if not inside or not isinstance(node, ast.Compare) or not isinstance(node.left, ast.Call):
+        continue
+    called = ast.unparse(node.left.func)
+    if called.endswith(real.__name__) or called == "json.loads":
         try:
             want = eval(compile(ast.Expression(node.comparators[0]), "x", "eval"), frame.f_globals, frame.f_locals)
         except Exception:
             continue
-        import json
-        return json.dumps(want) if "loads" in ast.unparse(node.left) else want
+        if called == "json.loads":
+            import json
+            want = json.dumps(want)
+        return getattr(want, "expected", want)
 return real(*arguments, **named)
 """
 _TABLE = """\
