@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import sanderling.verify
 from sanderling.environment import Environment
 from sanderling.types import JsonValue, Task
 from sanderling.verify.protocol import Auditable, Verifier
@@ -74,12 +73,10 @@ def _add(digest: hashlib._Hash, *parts: str | bytes) -> None:
 
 
 def _code(verifier: Verifier) -> Iterator[tuple[str, bytes]]:
-    """Yield the source files that decide: all of `sanderling.verify`, of other packages what the verifier's parts import."""
-    folder = Path(next(iter(sanderling.verify.__path__)))
-    for file in sorted(folder.rglob("*.py")):
-        yield f"{_VERIFY}/{file.relative_to(folder).as_posix()}", file.read_bytes()
+    """Yield the source files that decide: of the verifier and its parts, and what they import within their own packages."""
     modules = {type(part).__module__ for part in (verifier, *_attributes(verifier))}
-    for name, file in sorted(_imported({name for name in modules if not _is_known(name)}).items()):
+    foreign = {name for name in modules if name.partition(".")[0] not in sys.stdlib_module_names}
+    for name, file in sorted(_reached(foreign).items()):
         yield name, file.read_bytes()
 
 
@@ -88,14 +85,13 @@ def _attributes(part: object) -> list[object]:
     return [*getattr(part, "__dict__", {}).values(), *(getattr(part, name, None) for name in slots)]
 
 
-def _is_known(module: str) -> bool:
-    """Whether a module is Python's, or read already."""
-    return module.partition(".")[0] in sys.stdlib_module_names or f"{module}.".startswith(f"{_VERIFY}.")
+def _reached(start: set[str]) -> dict[str, Path]:
+    """Return the files that are reached from these modules by imports, and the scripts that they name beside them.
 
-
-def _imported(start: set[str]) -> dict[str, Path]:
-    """Return the modules that are reached from these by imports within their own top-level packages; of ours, only these."""
-    roots = {name.partition(".")[0] for name in start} - {"sanderling"}
+    Imports are followed within a top-level package; of ours, within `sanderling.verify` only. A package that is imported
+    as a whole counts with all of its modules, since they may be found by looking.
+    """
+    roots = {_VERIFY if _within(name, _VERIFY) else name.partition(".")[0] for name in start} - {"sanderling"}
     found: dict[str, Path] = {}
     waiting = sorted(start)
     while waiting:
@@ -104,10 +100,26 @@ def _imported(start: set[str]) -> dict[str, Path]:
         if name in found or file is None:
             continue
         found[name] = file
-        if file.name == "__init__.py" and "." in name:
+        if file.name == "__init__.py" and "." in name and not _within(name, _VERIFY):
             waiting += [f"{name}.{inner.stem}" for inner in sorted(file.parent.glob("*.py")) if inner != file]
-        waiting += [named for named in _names(file, name) if named.partition(".")[0] in roots]
+        tree = ast.parse(file.read_bytes())
+        waiting += [named for named in _names(tree, file, name) if any(_within(named, root) for root in roots)]
+        found |= {f"{name}:{script.name}": script for script in _scripts(tree, file)}
     return found
+
+
+def _within(module: str, package: str) -> bool:
+    return module == package or module.startswith(f"{package}.")
+
+
+def _scripts(tree: ast.Module, file: Path) -> list[Path]:
+    """Return the Python files beside a module whose names stand in it: programs that it sends into sandboxes."""
+    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    return [
+        file.parent / text
+        for text in texts
+        if text.endswith(".py") and "/" not in text and (file.parent / text).is_file()
+    ]
 
 
 def _file_of(module: str) -> Path | None:
@@ -121,11 +133,11 @@ def _file_of(module: str) -> Path | None:
     return Path(loaded) if loaded and loaded.endswith(".py") and Path(loaded).is_file() else None
 
 
-def _names(file: Path, module: str) -> list[str]:
+def _names(tree: ast.Module, file: Path, module: str) -> list[str]:
     """Return the modules that a file may import, absolute or relative."""
     package = module if file.name == "__init__.py" else module.rpartition(".")[0]
     names: list[str] = []
-    for node in ast.walk(ast.parse(file.read_bytes())):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
