@@ -35,6 +35,7 @@ def environment() -> Environment:
         tools={"visible.py": (FOLDER / "visible.py").read_bytes()},
         test_argv=VISIBLE_TESTS,
         task_kind="family",
+        certificate=FOLDER / "certificate.json",
         kept=Kept.INTERPRETER,
     )
 

@@ -74,6 +74,20 @@ class EvaluationConfig(_Section):
     seed: int = Field(0, description="of the choice of tasks and of the sampled actions")
 
 
+class TrustConfig(_Section):
+    """What a run asks of the environment before it pays any reward."""
+
+    certificate: Literal["required", "none"] = Field(
+        "required",
+        description="of `sanderling audit`, valid for the environment as it is; none: train without, which the run's files and "
+        "its report then say",
+    )
+    file: str = Field(
+        "",
+        description="the certificate; empty: certificates/<environment>.json here, else the one that the environment ships",
+    )
+
+
 class CheckpointConfig(_Section):
     """What a killed run goes on from."""
 
@@ -117,6 +131,7 @@ class Config(_Section):
     optimizer: OptimizerConfig = OptimizerConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
+    trust: TrustConfig = TrustConfig()
 
     @model_validator(mode="after")
     def _a_group_needs_siblings(self) -> Config:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from sanderling.harness.protocol import Harness
 from sanderling.sandbox.protocol import Kept, SandboxSpec
@@ -30,6 +31,7 @@ class Environment:
         str, ...
     ] = ()  # the visible tests, for a harness that is named apart from the environment; (): none
     task_kind: str = ""  # key of the tasks' metadata that says what kind they are of; "": no kinds (see `TaskStream`)
+    certificate: Path | None = None  # of an audit, where one comes with the environment; see docs/audit.md
     kept: Kept = Kept.NOTHING  # between the commands of an episode; INTERPRETER where those are warm scripts
 
     def sandbox_spec(self, task: Task) -> SandboxSpec:

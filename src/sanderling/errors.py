@@ -3,6 +3,7 @@
     SanderlingError
     +-- ConfigError            a setting, a file or a name that the user gave is wrong      (nothing was started)
     |   +-- PluginError        a name doesn't lead to an object of the right kind
+    |   +-- CertificateError   the environment has no valid certificate of an audit
     +-- TaskError              a task is malformed or was not admitted
     +-- SandboxError
     |   +-- SandboxUnavailable this machine can't run the backend: says what is missing and how to get it
@@ -13,6 +14,7 @@
     |   +-- WeightPushError    weights were pushed and the engine's fingerprint didn't follow
     |   +-- ModelError         a model folder can't be loaded
     +-- VerifierError          grading itself failed                                          (ungraded, retried)
+    |   +-- UntouchedPaid      the task's own tests pay for doing nothing
     +-- MeasurementError       not one episode could be graded, so there is no number to report
     +-- InvariantViolation     one of the ten invariants broke: names the trajectory and stops the step
     +-- LearnerError           an update of the weights can't be made; they are those before it
@@ -36,6 +38,10 @@ class ConfigError(SanderlingError, ValueError):
 
 class PluginError(ConfigError):
     """A name doesn't lead to an object of the right kind."""
+
+
+class CertificateError(ConfigError):
+    """The environment has no valid certificate of an audit; nothing was started."""
 
 
 class TaskError(SanderlingError, ValueError):
@@ -76,6 +82,10 @@ class ModelError(EngineError, ValueError):
 
 class VerifierError(SanderlingError):
     """Grading itself failed; says nothing about the work."""
+
+
+class UntouchedPaid(VerifierError):
+    """The task's own tests pay for the untouched task, so that doing nothing can't be told from work."""
 
 
 class MeasurementError(SanderlingError):

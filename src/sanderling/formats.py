@@ -51,15 +51,15 @@ def humanevalpack(path: str, held_out: float = 0.3) -> Environment:
         TaskError: the file is missing or holds something else.
     """
     tasks = HumanEvalPackTasks(read_rows(Path(path)), held_out)
+    visible_tests = ("python3", "-I", "-S", "/tools/example.py")
     return Environment(
         name="humanevalpack",
         version="1",
         tasks=tasks,
-        harness=LineEditHarness(
-            file=FILE, test_argv=("python3", "-I", "-S", "/tools/example.py"), answer=AnswerToChange.TESTED
-        ),
+        harness=LineEditHarness(file=FILE, test_argv=visible_tests, answer=AnswerToChange.TESTED),
         verifier=ReplayVerifier(RowTests(tasks)),
         tools={"example.py": Path(example_check.__file__).read_bytes()},
+        test_argv=visible_tests,
         kept=Kept.INTERPRETER,
     )
 
@@ -89,8 +89,15 @@ def harbor(path: str, split: str = "test", file: str = "", test: str = "") -> En
         tasks=tasks,
         harness=LineEditHarness(file=first, test_argv=argv, answer=AnswerToChange.ACKNOWLEDGED),
         verifier=HarborVerifier(tasks),
-        tools=dict(provided(sorted({name for task in every for name in tasks.harbor(task.id).packages}))),
+        test_argv=argv if test else (),
+        tools=harbor_tools(tasks),
     )
+
+
+def harbor_tools(tasks: HarborTasks) -> dict[str, bytes]:
+    """Return what sandboxes of these tasks hold at /tools in place of installed packages."""
+    ids = [task_id for split in tasks.splits() for task_id in tasks.ids(split)]
+    return dict(provided(sorted({name for task_id in ids for name in tasks.harbor(task_id).packages})))
 
 
 def _common_file(tasks: list[Task]) -> str:

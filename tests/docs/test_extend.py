@@ -36,6 +36,7 @@ SMALL = [
     "--evaluation.greedy=false",
     "--limits.max_turns=2",
     "--limits.max_action_tokens=8",
+    "--trust.certificate=none",
 ]
 CHAT = (
     "{% for m in messages %}<|user|>{{ m['role'] }}: {{ m['content'] }}<|end|>{% endfor %}"

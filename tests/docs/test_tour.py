@@ -68,6 +68,7 @@ def test_the_program_of_the_tour_runs(tmp_path, monkeypatch, capsys):
         "rollout.groups_per_step": 2,
         "evaluation.tasks": 1,
         "evaluation.greedy": False,
+        "trust.certificate": "none",
     }
     job = jobs.train(
         load_config([], overrides), Path("runs/tour"), resume=False, stream=io.StringIO(), style=ProgressStyle.PLAIN

@@ -21,6 +21,7 @@ LETTERS = {
     "rollout.group_size": 16,
     "optimizer.learning_rate": 3e-3,
     "checkpoint.every": 3,
+    "trust.certificate": "none",  # nobody audits letters
 }
 
 

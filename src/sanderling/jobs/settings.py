@@ -49,8 +49,8 @@ def changed_settings(stored: Config, given: Config) -> list[str]:
     return sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
 
 
-def open_run(config: Config, run: Path | None, *, resume: bool) -> RunFolder:
-    """Open the run folder, new or to be continued.
+def open_run(config: Config, run: Path | None, *, resume: bool, certificate: Mapping[str, Any]) -> RunFolder:
+    """Open the run folder, new or to be continued. `certificate` goes into environment.json.
 
     Raises:
         RunFolderError: the folder can't be used.
@@ -64,6 +64,7 @@ def open_run(config: Config, run: Path | None, *, resume: bool) -> RunFolder:
         "machine": platform.platform(),
         "threads": threads(config),
         "trainer_threads": trainer_threads(config),
+        **certificate,
     }
     if run is None:
         return RunFolder.create(Path("runs"), config.name, config.to_toml(), facts)

@@ -26,6 +26,7 @@ from sanderling.credit.catalogue import load_estimator
 from sanderling.engine.agreement import OnMismatch
 from sanderling.environment import Environment
 from sanderling.errors import CheckpointError, SanderlingError
+from sanderling.jobs.certificates import certificate_facts, check_isolation, require_certificate
 from sanderling.jobs.evaluation import draw_of
 from sanderling.jobs.settings import check_settings, config_hash, open_run
 from sanderling.learn.evaluation import Evaluation, choose_tasks, evaluate
@@ -94,9 +95,11 @@ async def train(config: Config, run: Path | None, *, resume: bool, stream: TextI
         environment, config.split, seed=config.seed, limits=limits, order=config.rollout.task_order
     )
     estimator = load_estimator(config.credit.estimator, config.credit.settings)
+    standing = await asyncio.to_thread(require_certificate, config, environment)
     async with open_stage(config, environment, policy, config.rollout) as stage:
+        check_isolation(standing, stage.capabilities.isolation)
         with (
-            open_run(config, run, resume=resume) as folder,
+            open_run(config, run, resume=resume, certificate=certificate_facts(standing)) as folder,
             Progress(stream, total_steps=config.steps, title=config.name, style=style) as progress,
         ):
             job = _Training(config, folder, progress, environment, policy, stage, tasks)
@@ -246,6 +249,8 @@ def _announce(job: _Training) -> None:
         job.progress.note(f"contexts end at {job.policy.window} tokens, which is all that the model can read")
     if _coarsest_dtype(config) == "bfloat16" and not native_bfloat16(config.engine.device):
         job.progress.note(f"{config.engine.device} has no bfloat16 instructions: float32 may be as fast")
+    if config.trust.certificate == "none":
+        job.progress.note("no certificate: nobody has examined whether this environment's rewards are earned")
     for risk in sandbox.open_risks:
         job.progress.note(f"open in this sandbox mode: {risk}")
     if config.control != "none":

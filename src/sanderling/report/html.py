@@ -109,7 +109,8 @@ _ROUTINE = frozenset(
 def _facts(
     reader: RunReader, reports: Sequence[StepReport], steps: Sequence[StepSummary], events: Sequence[Mapping[str, Any]]
 ) -> list[tuple[str, str]]:
-    facts = [("steps", str(reports[-1].step if reports else len(steps)))]
+    facts = [("certificate", _certificate(reader.environment()))]
+    facts += [("steps", str(reports[-1].step if reports else len(steps)))]
     if steps:
         facts.append(("training episodes", f"{sum(one.total for one in steps):,}"))
     if (seed := _seed(reader)) is not None:
@@ -117,6 +118,14 @@ def _facts(
     if (wall := _wall(events)) is not None:
         facts.append(("wall clock", duration(wall)))
     return facts
+
+
+def _certificate(environment: Mapping[str, Any]) -> str:
+    """Return what is known of the environment's audit, for people."""
+    found = environment.get("certificate")
+    if isinstance(found, Mapping):
+        return f"valid, of {found.get('at')}, {str(found.get('digest'))[:12]}"
+    return "none: rewards were not audited"
 
 
 def _seed(reader: RunReader) -> object | None:

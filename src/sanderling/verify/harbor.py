@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-from sanderling.errors import SandboxBroken, UnsafePath, VerifierError
+from sanderling.errors import SandboxBroken, UnsafePath, UntouchedPaid, VerifierError
 from sanderling.sandbox.protocol import Command, ExecResult, Sandbox, SandboxBackend, SandboxSpec
 from sanderling.tasks.formats.harbor import SOLVE_SCRIPT, TEST_SCRIPT
 from sanderling.tasks.formats.harbor_tasks import HarborTask, HarborTasks
@@ -83,6 +83,17 @@ class HarborVerifier:
             raise VerifierError(f"the tests of {task.id} leave no reward for the right solution: {outcome.problem}")
         return await self._judge(harbor, task, outcome, [], backend)
 
+    async def solution(self, task: Task, backend: SandboxBackend) -> Mapping[str, bytes]:
+        """Return what solution/solve.sh makes; see `verify.protocol.Auditable`."""
+        made = await self._solved(self._tasks.harbor(task.id), task, backend)
+        return {path: content for path, content in made.items() if task.base.get(path) != content}
+
+    def hidden(self, task: Task) -> Mapping[str, bytes]:
+        """Return the folders tests and solution."""
+        folder = self._tasks.harbor(task.id).folder
+        tests = {f"tests/{path}": content for path, content in folder.tests.items()}
+        return {**tests, **{f"solution/{path}": content for path, content in folder.solution.items()}}
+
     async def _judge(
         self, harbor: HarborTask, task: Task, outcome: _Outcome, notes: Sequence[str], backend: SandboxBackend
     ) -> Graded:
@@ -91,7 +102,7 @@ class HarborVerifier:
         if earned.reward > 0:
             untouched = await self._of_untouched(harbor, task, backend)
             if untouched.reward is not None and untouched.reward.reward >= earned.reward:
-                raise VerifierError(
+                raise UntouchedPaid(
                     f"the tests of {task.id} pay {untouched.reward.reward} for the untouched task: doing nothing can't be told "
                     "from work; leave this task out"
                 )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -137,6 +137,15 @@ class ObservationVerifier:
             report = replace(report, complete=False)
         return await self._judge(plan, report, notes, backend)
 
+    @property
+    def source(self) -> CallSource:
+        """The calls and the right functions: hidden material, for audits."""
+        return self._source
+
+    def right_files(self, task: Task) -> dict[str, bytes]:
+        """Return the file with the right function; see `verify.protocol.DisclosingVerifier`."""
+        return {self._source.entry(task).file: self._source.gold(task).encode()}
+
     async def control(self, task: Task, backend: SandboxBackend, seed: int) -> Graded:
         """Grade the gold source in the same way."""
         plan = self._plan(task, seed)
@@ -145,6 +154,14 @@ class ObservationVerifier:
         if result.exit_code != 0 or result.timed_out or result.omitted_bytes:
             report = replace(report, complete=False)
         return await self._judge(plan, report, [*report.notes, *_process_notes(result)], backend)
+
+    async def solution(self, task: Task, backend: SandboxBackend) -> Mapping[str, bytes]:
+        """Return `right_files`; see `verify.protocol.Auditable`."""
+        return self.right_files(task)
+
+    def hidden(self, task: Task) -> Mapping[str, bytes]:
+        """Return the gold source: hidden calls are drawn for each grading and are nowhere before it."""
+        return {"gold": self._source.gold(task).encode()}
 
     def portable(self, task: Task, seed: int) -> PortableTests:
         """Pack the calls of `seed` with what is right; see `verify.portable.Portable`."""

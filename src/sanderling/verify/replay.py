@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -121,6 +121,18 @@ class ReplayVerifier:
         files = {self._source.entry(task).file: self._source.gold(task).encode()}
         report, _ = await self._observe(task, files, recording, backend)
         return await self._decide(task, recording, report, list(report.notes), backend, seed)
+
+    def right_files(self, task: Task) -> dict[str, bytes]:
+        """Return the file with the right function; see `verify.protocol.DisclosingVerifier`."""
+        return {self._source.entry(task).file: self._source.gold(task).encode()}
+
+    async def solution(self, task: Task, backend: SandboxBackend) -> Mapping[str, bytes]:
+        """Return `right_files`; see `verify.protocol.Auditable`."""
+        return self.right_files(task)
+
+    def hidden(self, task: Task) -> Mapping[str, bytes]:
+        """Return the right source and the hidden test."""
+        return {"gold": self._source.gold(task).encode(), "test": self._source.test(task).encode()}
 
     async def recording(self, task: Task, backend: SandboxBackend, seed: int) -> _Recording:
         """Return the calls of a seed; the same object for every seed where the test draws nothing.

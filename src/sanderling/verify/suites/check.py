@@ -100,6 +100,11 @@ def _problems(folder: TaskFolder, gold: SuiteResult, base: SuiteResult) -> list[
         wrong = [name for name in names if (result.failures[name] is None) != wanted]
         if wrong:
             problems.append(f"{title}: {len(wrong)} tests, first {wrong[0]}{_why(result.failures[wrong[0]])}")
+    guarded = Recording.from_json(expected.recording).guarded
+    if not problems and not set(guarded) & set(expected.fail_to_pass):
+        problems.append(
+            "no test of fail_to_pass is guarded: what they check can be guessed by a report that is made up"
+        )
     return problems
 
 

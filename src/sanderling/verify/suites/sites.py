@@ -30,7 +30,8 @@ class Site:
     """One check.
 
     `operator` is a comparison of Python, or "true", "false" (of one operand), "isinstance" (of an operand's type names and
-    the wanted ones), "raises" (of an exception's type names and text), "approx" (of a number and (value, rel, abs)), "kept".
+    the wanted ones), "raises" (of an exception's type names and text), "approx" and "isclose" (of a number and (value, rel,
+    abs)), "within" and "within_or_at" (of a number and (value, bound)), "kept".
     """
 
     number: int
@@ -153,6 +154,8 @@ def _of_test(test: ast.expr, scope: Scope, number: int) -> Site:
             operator = _OPPOSITE[type(inner.ops[0])]
             return _comparison(operator, inner.left, inner.comparators[0], scope, number)
         return Site(number=number, operator="false", basis=_basis_of_truth(inner, scope), left=inner)
+    if (near := _nearness(test, scope, number)) is not None:
+        return near
     if isinstance(test, ast.Compare):
         if len(test.ops) == 1:
             return _comparison(_COMPARE[type(test.ops[0])], test.left, test.comparators[0], scope, number)
@@ -188,6 +191,42 @@ def _comparison(operator: str, left: ast.expr, right: ast.expr, scope: Scope, nu
     held = "right" if is_constant(right, scope) else "left" if is_constant(left, scope) else ""
     basis = Basis.RECORDED if held else Basis.REPORTED
     return Site(number=number, operator=operator, basis=basis, left=left, right=right, held=held)
+
+
+def _nearness(test: ast.expr, scope: Scope, number: int) -> Site | None:
+    """The site of `math.isclose(value, constant)` or `abs(value - constant) < constant`.
+
+    Both say how near a number has to be. Lifted, the number is reported and we measure: a patched `abs` or `isclose` of the
+    sandbox has no part in it, and the constant is held.
+    """
+    if isinstance(test, ast.Call):
+        bounds = {keyword.arg or "": keyword.value for keyword in test.keywords}
+        named = isinstance(test.func, ast.Attribute) and test.func.attr == "isclose" and _root_name(test.func) == "math"
+        if not named or not scope.is_standard("math") or len(test.args) != 2 or bounds.keys() - {"rel_tol", "abs_tol"}:
+            return None
+        given = (bounds.get("rel_tol", ast.Constant(1e-9)), bounds.get("abs_tol", ast.Constant(0.0)))
+        return _near_site("isclose", test.args[0], test.args[1], given, scope, number)
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.ops[0], ast.Lt | ast.LtE):
+        return None
+    call = test.left
+    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "abs"):
+        return None
+    apart = call.args[0] if len(call.args) == 1 and not call.keywords else None
+    if not (isinstance(apart, ast.BinOp) and isinstance(apart.op, ast.Sub) and scope.is_free("abs")):
+        return None
+    operator = "within" if isinstance(test.ops[0], ast.Lt) else "within_or_at"
+    return _near_site(operator, apart.left, apart.right, (test.comparators[0],), scope, number)
+
+
+def _near_site(
+    operator: str, one: ast.expr, other: ast.expr, bounds: tuple[ast.expr, ...], scope: Scope, number: int
+) -> Site | None:
+    """The site of a symmetric measure of which one side and the bounds are constants."""
+    value, wanted = (one, other) if is_constant(other, scope) else (other, one)
+    if is_constant(value, scope) or not all(is_constant(part, scope) for part in (wanted, *bounds)):
+        return None
+    right = ast.Tuple(elts=[wanted, *bounds], ctx=ast.Load())
+    return Site(number=number, operator=operator, basis=Basis.RECORDED, left=value, right=right, held="right")
 
 
 def _approximation(node: ast.expr, scope: Scope) -> ast.expr | None:
