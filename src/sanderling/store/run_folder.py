@@ -4,6 +4,7 @@
       config.toml  environment.json  metrics.jsonl  events.jsonl    appended line by line, each line forced to disk
       rollouts/step=000012/{turns,trajectories,verdicts,findings}.parquet    one folder per step, whole or absent
       rollouts/eval=before/...                                               the same for evaluations
+      episodes/000012.01.jsonl    what ran since step 12, as it ended; see `sanderling.store.episode_log`
       checkpoints/  report.html
       aside/01/...                                                  what a resume replaced; nothing is deleted
 
@@ -101,6 +102,10 @@ class RunFolder:
     @property
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
+
+    @property
+    def episodes(self) -> Path:
+        return self.path / "episodes"
 
     def reader(self) -> RunReader:
         """Return a reader of this run."""
