@@ -33,6 +33,7 @@ from sanderling.report.terminal import Progress, ProgressStyle
 from sanderling.rollout.episode import Stage
 from sanderling.rollout.ledger import Ledger
 from sanderling.rollout.scheduler import Scheduler, TaskStream
+from sanderling.sandbox.journal import default_state_dir
 from sanderling.store.run_folder import RunFolder
 from sanderling.types import StepReport, Task
 
@@ -231,7 +232,8 @@ def _announce(job: _Training) -> None:
     from sanderling.engine.torch_model import native_bfloat16
 
     config, limits, sandbox = job.config, job.tasks[0].limits, job.stage.capabilities
-    job.folder.append_event("sandbox", **asdict(sandbox))
+    job.folder.append_event("sandbox", **asdict(sandbox), state_dir=str(default_state_dir()))
+    job.folder.append_event("tasks", split=config.split, count=len(job.environment.tasks.ids(config.split)))
     job.progress.note(f"run {job.folder.path}")
     judge = f", judged by {config.verifier}" if config.verifier else ""
     judge += f", harness {config.harness}" if config.harness else ""

@@ -30,6 +30,11 @@ class _State(StrEnum):
     RUNNING = "running"
     GRADED = "graded"
     UNGRADED = "ungraded"
+    STORED = "stored"  # ungraded, and in the rollouts of a step already, which may come before that of its group
+
+    @property
+    def account(self) -> str:
+        return "ungraded" if self is _State.STORED else self.value
 
 
 @dataclass(slots=True)
@@ -131,6 +136,15 @@ class Ledger:
         """Note that a group goes to the trainer: no result of it is taken any more."""
         self._ahead.pop(group_id, None)
 
+    def note_stored(self, name: str) -> None:
+        """Note that a retried attempt goes into the rollouts of a step, before its group does."""
+        if name in (attempts := self._ahead.get(group_of(name), {})):
+            attempts[name] = _State.STORED
+
+    def is_stored(self, name: str) -> bool:
+        """Return whether an attempt is in the rollouts of a step that stands."""
+        return self._ahead.get(group_of(name), {}).get(name) is _State.STORED
+
     def note_weights(self, version: int, fingerprint: str) -> None:
         """Note which weights the engine samples from since now."""
         known = self.earlier.weights | {version: fingerprint}
@@ -188,4 +202,4 @@ class Ledger:
     def _count(self, name: str, state: _State, by: int) -> None:
         self.submitted += by
         self.retried += by * (attempt_of(name) > 0)
-        setattr(self, state.value, getattr(self, state.value) + by)
+        setattr(self, state.account, getattr(self, state.account) + by)

@@ -37,8 +37,9 @@ async def run_member(
         members = await _attempt(plan, stage, config, ledger)
         if not isinstance(members[0].verdict, Ungraded) or plan.attempt >= config.retries:
             return members
-        for member in members:
-            on_dropped(member)
+        if not ledger.is_stored(plan.trajectory_id):
+            for member in members:
+                on_dropped(member)
         await asyncio.sleep(BACK_OFF_S * 2**plan.attempt)
         plan = replace(plan, attempt=plan.attempt + 1)
 

@@ -123,6 +123,8 @@ class Scheduler:
             self.ledger.hand_over(group.id)
         self.position += len(groups)
         dropped, self._dropped = self._dropped, []
+        for member in dropped:
+            self.ledger.note_stored(member.trajectory.id)
         return groups, dropped
 
     def advance(self, version: int) -> None:
@@ -135,6 +137,9 @@ class Scheduler:
         """Cancel what runs and wait until it is gone."""
         await _cancel(list(self._running.values()))
         self._running = {}
+
+    def _drop(self, member: Member) -> None:
+        self._dropped.append(member)  # to the list of that moment: a group may outlive several of them
 
     def _admit(self) -> None:
         numbers = range(self._admitted, self._admitted + self.capacity)
@@ -149,7 +154,7 @@ class Scheduler:
                 seed=derive(self.stream.seed, "group", number),
             )
             self._running[number] = start_group(
-                plan, self.config.group_size, self.stage, self.config, self.ledger, self._dropped.append
+                plan, self.config.group_size, self.stage, self.config, self.ledger, self._drop
             )
             self._admitted += 1
 

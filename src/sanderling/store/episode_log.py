@@ -34,7 +34,9 @@ class Standing:
     step: int  # optimiser steps done
     weights: Mapping[int, str]  # fingerprint by policy version, of those that untrained tokens may come from
     accounts: Mapping[str, int]  # `Ledger.snapshot()`
-    ahead: Mapping[str, str]  # attempts whose group isn't trained yet: running, graded or ungraded, by trajectory id
+    ahead: Mapping[
+        str, str
+    ]  # attempts whose group isn't trained yet: running, graded, ungraded or stored, by trajectory id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,9 +146,8 @@ class EpisodeLog:
         """
         wanted = self._written
         while self._synced < wanted:
-            if self._syncing is None:
+            if self._syncing is None or self._syncing.done():
                 self._syncing = asyncio.ensure_future(self._flush())
-                self._syncing.add_done_callback(self._flushed)
             await asyncio.shield(self._syncing)
 
     def prune(self, oldest: int) -> None:
@@ -181,11 +182,6 @@ class EpisodeLog:
                 os.close(descriptor)
                 self._unsynced.remove(descriptor)
         self._synced = written
-
-    def _flushed(self, flush: asyncio.Future[None]) -> None:
-        self._syncing = None
-        if not flush.cancelled():
-            flush.exception()  # whoever waited has it
 
 
 def files(folder: Path) -> list[tuple[Path, int, int]]:

@@ -96,7 +96,7 @@ class RunFolder:
             run._keep_file("environment.json", json.dumps(dict(environment), indent=2, default=str) + "\n")
         if config_toml is not None:
             run._keep_file("config.toml", config_toml)  # last: its presence makes the folder a run
-        run.append_event("resumed" if existed else "created")
+        run.append_event("resumed" if existed else "created", pid=os.getpid())
         return run
 
     @property
