@@ -75,6 +75,7 @@ async def run(folder: Path, tasks: int, seed: int, staleness: int) -> None:
     config = RolloutConfig(groups_per_step=PER_STEP, group_size=2, max_staleness=staleness)
     parts, steps = stage(tasks, staleness), tasks * EPOCHS // PER_STEP
     with RunFolder.at(folder, SETTINGS.format(PER_STEP, staleness), {}) as records:
+        records.append_event("tasks", split="train", count=tasks)
         saved = folder / "checkpoints" / "saved.json"
         state = json.loads(saved.read_text()) if saved.exists() else {"step": 0, "version": 0, "weight": 0.0}
         records.truncate_after(state["step"])
@@ -89,7 +90,7 @@ async def run(folder: Path, tasks: int, seed: int, staleness: int) -> None:
             if step % SAVE_EVERY == 0 or step == steps:
                 part = saved.with_suffix(".part")
                 part.write_text(json.dumps(state))
-                os.rename(part, saved)
+                part.rename(saved)
         await scheduler.close()
 
 

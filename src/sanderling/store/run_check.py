@@ -191,7 +191,9 @@ def _tasks(reader: RunReader) -> Iterator[tuple[str, str]]:
         trained += [tasks.get(name, name) for name in wanted]
     if twice := [name for name, count in names.items() if count > 1]:
         yield "problem", f"trajectories that are stored more than once: {_short(twice)}"
-    size = next((e["count"] for e in reversed(reader.events()) if e.get("kind") == "tasks"), len(trained))
+    size = next((e["count"] for e in reversed(reader.events()) if e.get("kind") == "tasks"), None)
+    if size is None:  # written before this event existed
+        return
     for start in range(0, len(trained), max(1, size)):
         count = Counter(trained[start : start + size])
         if repeated := [task for task, times in count.items() if times > 1]:
@@ -249,34 +251,31 @@ def _checkpoints(reader: RunReader) -> Iterator[tuple[str, str]]:
 
 
 def _log(reader: RunReader) -> Iterator[tuple[str, str]]:
-    found = files(reader.path / "episodes")
-    last = max((process for _, _, process in found), default=0)
-    refused = 0
-    running: set[str] = set()
-    for file, step, process in found:
+    folder, refused = reader.path / "episodes", 0
+    for file, step, _ in files(folder):
         for offset, _, record in lines(file):
-            match record:
-                case None:
-                    yield "problem", f"{file.name}: the line at byte {offset} is damaged"
-                case {"kind": "standing", "accounts": accounts} if offset == 0:
-                    if accounts["submitted"] != accounts["graded"] + accounts["ungraded"] + accounts["running"]:
-                        yield "problem", f"{file.name}: accounts do not add up: {accounts}"
-                    if record["step"] != step:
-                        yield "problem", f"{file.name}: begins after step {record['step']}"
-                case {"kind": "start", "id": name} if process == last:
-                    running.add(name)
-                case {"kind": "end", "id": name} if process == last:
-                    running.discard(name)
-                case {"kind": "refused"}:
-                    refused += 1
-                case {"kind": "start" | "end" | "recalled"}:
-                    pass
-                case _:
-                    yield "problem", f"{file.name}: the line at byte {offset} is none of the log"
+            refused += record is not None and record.get("kind") == "refused"
+            if (problem := _line_problem(record, step)) is not None:
+                yield "problem", f"{file.name}: the line at byte {offset} {problem}"
     if refused:
         yield "note", f"{refused} results were refused; each is in the log with its reason"
-    if running:
-        yield "note", f"{len(running)} attempts of the last process have no end in the log: {_short(sorted(running))}"
+    if lost := find(folder, 0, 0).lost:
+        yield "note", f"{len(lost)} attempts of the last process have no end in the log: {_short(lost)}"
+
+
+def _line_problem(record: dict[str, Any] | None, step: int) -> str | None:
+    match record:
+        case None:
+            return "is damaged"
+        case {"kind": "standing", "step": other} if other != step:
+            return f"is of step {other}"
+        case {"kind": "standing", "accounts": accounts}:
+            adds_up = accounts["submitted"] == accounts["graded"] + accounts["ungraded"] + accounts["running"]
+            return None if adds_up else f"has accounts that do not add up: {accounts}"
+        case {"kind": "start" | "end" | "recalled" | "refused"}:
+            return None
+        case _:
+            return "is none of the log"
 
 
 def _short(items: Sequence[object]) -> str:
