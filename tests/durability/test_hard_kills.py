@@ -71,10 +71,10 @@ def tokens(run: Path) -> list[tuple[str, list[int], list[float]]]:
 
 
 def test_probe_d11_each_task_is_trained_once_per_epoch_whenever_the_controller_is_killed(tmp_path):
-    cases = ["0:1:0", "0:1:3", "2:2:3", "1:3:3"]
-    run_cases(tmp_path, 12, cases)
+    cases = ["0:1:0", "0:1:3", "2:2:3"]
+    run_cases(tmp_path, 8, cases)
     for case in cases:
-        check_nothing_lost(tmp_path / case, 12)
+        check_nothing_lost(tmp_path / case, 8)
     assert tokens(tmp_path / "0:1:3") == tokens(tmp_path / "0:1:0")
     assert sum((kinds(tmp_path / case) for case in cases), Counter())["recalled"] > 0
 

@@ -15,7 +15,8 @@ from sanderling.batch.rows import assign_credit, training_rows
 from sanderling.config import Config, load_config
 from sanderling.credit.catalogue import load_estimator
 from sanderling.engine.weights import push
-from sanderling.errors import WeightPushError
+from sanderling.errors import MeasurementError, WeightPushError
+from sanderling.jobs.run_checks import check_run
 from sanderling.learn.config import LearnerConfig
 from sanderling.learn.learner import Learner
 from sanderling.report.terminal import ProgressStyle
@@ -29,7 +30,7 @@ from sanderling.testing.records import difference
 from sanderling.testing.tiny_model import tiny_llama_folder
 from sanderling.types import Group
 
-STEPS = 3
+STEPS = 5
 
 
 @pytest.fixture(scope="module")
@@ -39,17 +40,22 @@ def config(tmp_path_factory) -> Config:
         "sandbox.backend": "sanderling.testing.environments:memory_backend",
         "policy": str(tiny_llama_folder(tmp_path_factory.mktemp("policy") / "tiny")),
         "engine.threads": 1,
+        "seed": 3,
         "steps": STEPS,
         "evaluation.tasks": 4,
-        "rollout.groups_per_step": 2,
+        "rollout.groups_per_step": 4,
         "rollout.group_size": 16,
         "optimizer.learning_rate": 3e-3,
     }
     return load_config([], settings)
 
 
-def train(config: Config, run: Path) -> None:
-    asyncio.run(jobs.train(config, run, resume=False, stream=io.StringIO(), style=ProgressStyle.PLAIN))
+def train(config: Config, run: Path, *, resume: bool = False) -> None:
+    asyncio.run(jobs.train(config, run, resume=resume, stream=io.StringIO(), style=ProgressStyle.PLAIN))
+
+
+def with_engine(config: Config, name: str) -> Config:
+    return config.model_copy(update={"engine": config.engine.model_copy(update={"name": f"{__file__}:{name}"})})
 
 
 async def plainly(config: Config) -> tuple[list[list[Group]], Learner]:
@@ -76,6 +82,7 @@ async def plainly(config: Config) -> tuple[list[list[Group]], Learner]:
     return steps, learner
 
 
+@pytest.mark.slow
 def test_synchronous_training_is_a_plain_loop_to_the_bit(config, tmp_path):
     train(config, tmp_path / "run")
     steps, learner = asyncio.run(plainly(config))
@@ -105,7 +112,38 @@ def deaf_engine(config: Config, folder: Path):
 
 
 def test_a_push_that_does_nothing_is_noticed_within_one_step(config, tmp_path):
-    deaf = config.model_copy(update={"engine": config.engine.model_copy(update={"name": f"{__file__}:deaf_engine"})})
     with pytest.raises(WeightPushError, match="expected"):
-        train(deaf, tmp_path / "run")
+        train(with_engine(config, "deaf_engine"), tmp_path / "run")
     assert RunReader(tmp_path / "run").reports() == []
+
+
+def mortal_engine(config: Config, folder: Path):
+    """Return an engine that ends after its first update, if the policy's folder says so."""
+    engine = make_torch_engine(config, folder)
+    generate_many = engine.generate_many
+
+    async def generate_until_the_end(requests):
+        if engine.policy_version == 1 and (folder / "mortal").exists():
+            await engine.close()
+        return await generate_many(requests)
+
+    engine.generate_many = generate_until_the_end
+    return engine
+
+
+@pytest.mark.slow
+def test_a_run_whose_engine_ends_says_so_and_resumes_to_the_same_end(config, tmp_path):
+    mortal, marker = with_engine(config, "mortal_engine"), Path(config.policy) / "mortal"
+    train(mortal, tmp_path / "whole")
+    marker.touch()
+    with pytest.raises(
+        MeasurementError, match=r"none of 64 episodes could be graded; most often: the engine is closed"
+    ):
+        train(mortal, tmp_path / "run")
+    marker.unlink()
+    train(mortal, tmp_path / "run", resume=True)
+    assert [check.problems for check in check_run(tmp_path / "run") if not check.ok] == []
+    ends = [
+        load_file(tmp_path / name / "checkpoints" / f"{STEPS:06d}" / "model.safetensors") for name in ("run", "whole")
+    ]
+    assert all((ends[0][name] == ends[1][name]).all() for name in ends[0])

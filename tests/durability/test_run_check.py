@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -11,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+import controller
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -25,10 +27,9 @@ from sanderling.store.run_folder import RunFolder
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("runs")
-    script = Path(__file__).with_name("controller.py")
-    subprocess.run([sys.executable, str(script), str(folder), "8", "1:5:0"], check=True)
-    return folder / "1:5:0"
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    asyncio.run(controller.run(folder, 8, 5, 1))
+    return folder
 
 
 @pytest.fixture

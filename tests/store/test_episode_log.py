@@ -22,7 +22,7 @@ ACCOUNTS = {"submitted": 0, "graded": 0, "ungraded": 0, "running": 0, "retried":
 
 
 @given(strategies.members())
-@settings(max_examples=30)
+@settings(max_examples=10)
 def test_a_member_comes_back_to_the_bit(member):
     back = member_from_json(json.loads(json.dumps(member_to_json(member))))
     assert records.difference(back, member) is None
@@ -104,6 +104,14 @@ def test_accounts_of_what_can_not_be_recalled_are_taken_back(tmp_path):
         ledger.start(name)
         ledger.finish(attempt(name))
     assert ledger.close_step(2) == ACCOUNTS | {"graded": 1, "running": 0}, "each was submitted once over the whole run"
+
+
+def test_where_the_log_is_gone_what_ran_is_ungraded():
+    ledger = Ledger()
+    accounts = ACCOUNTS | {"submitted": 5, "graded": 3, "running": 2}
+    ledger.restore(Standing(step=1, weights={}, accounts=accounts, ahead={}))
+    assert ledger.snapshot() == ACCOUNTS | {"submitted": 5, "graded": 3, "ungraded": 2}
+    assert ledger.close_step(2) == ACCOUNTS | {"ungraded": 2}
 
 
 def test_what_other_weights_sampled_is_refused_and_logged(tmp_path):

@@ -31,7 +31,8 @@ def open_ledger(folder: RunFolder, rollout: RolloutConfig, step: int, version: i
         standing = same[-1]
     else:
         totals = totals_of(folder.reader().reports())
-        standing = Standing(step=step, weights={version: fingerprint}, accounts=_settled(totals), ahead={})
+        accounts = {name: totals.get(name, 0) for name in Ledger().snapshot()}
+        standing = Standing(step=step, weights={version: fingerprint}, accounts=accounts, ahead={})
     log = EpisodeLog(folder.episodes, process=found.processes + 1, behind=rollout.max_staleness)
     older = {v: name for v, name in standing.weights.items() if v <= version}
     earlier = Recall(ended={name: list(records) for name, records in found.ended.items()}, weights=older)
@@ -65,10 +66,3 @@ def totals_of(reports: Sequence[StepReport]) -> dict[str, int]:
         for name, value in report.counts.items():
             totals[name] = value if name == "running" else totals.get(name, 0) + value
     return totals
-
-
-def _settled(totals: dict[str, int]) -> dict[str, int]:
-    """Return accounts in which what ran when the run was killed is ungraded: nobody knows any more what it was."""
-    accounts = {name: totals.get(name, 0) for name in ("submitted", "graded", "ungraded", "retried")}
-    accounts["ungraded"] += totals.get("running", 0)
-    return accounts | {"running": 0}

@@ -56,7 +56,8 @@ class Ledger:
     def restore(self, standing: Standing) -> None:
         """Take over the accounts of earlier processes, as they were at the step from which the run goes on.
 
-        Attempts of untrained groups that can't be recalled are taken out: they are submitted again.
+        Attempts of untrained groups that can't be recalled are taken out: they are submitted again. What ran and has no name
+        in the log is ungraded: nobody knows any more what it was.
         """
         self._mark = dict(standing.accounts)
         for name, value in self._mark.items():
@@ -66,6 +67,8 @@ class Ledger:
                 self._ahead.setdefault(group_of(name), {})[name] = _State(state)
             else:
                 self._count(name, _State(state), -1)
+        named = sum(state is _State.RUNNING for attempts in self._ahead.values() for state in attempts.values())
+        self.running, self.ungraded = named, self.ungraded + self.running - named
         self.check()
 
     def recall(self, name: str) -> tuple[Member, ...] | None:
