@@ -23,6 +23,7 @@ BoolArray = NDArray[np.bool_]
 
 FinishReason = Literal["stop", "length"]
 ObservationSource = Literal["tool", "tests", "user", "web", "sub-agent", "system"]
+Phase = Literal["sandbox", "sampling", "tools", "grading", "scheduling"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,7 @@ class Limits:
     command_cpu_s: float = 10.0
     model_call_s: float = 120.0
     episode_s: float = 1200.0  # in the episode's own tools; waiting for the engine or a sandbox is not charged
+    overhead_s: float = 3600.0  # of one attempt outside its tools: sandbox, engine, queues; more is our failure
     grading_s: float = 300.0
     output_bytes: int = 65_536  # kept per stream and command: head and tail
     disk_mb: int = 64
@@ -250,7 +252,7 @@ class Ungraded:
     """A failure of ours. It holds no number and enters no statistic."""
 
     cause: str
-    phase: Literal["sandbox", "sampling", "tools", "grading", "scheduling"]
+    phase: Phase
 
 
 Verdict = Graded | Ungraded

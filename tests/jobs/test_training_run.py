@@ -12,6 +12,7 @@ from letter_runs import run_training
 
 from sanderling import jobs
 from sanderling.errors import CheckpointError, MeasurementError, RunFolderError, VerifierError
+from sanderling.jobs.run_checks import check_run
 from sanderling.learn.learner import Learner
 from sanderling.learn.loop import deal_out_rewards
 from sanderling.report.terminal import ProgressStyle
@@ -44,6 +45,8 @@ def test_a_run_learns_and_its_folder_holds_everything(letters, tmp_path):
     assert all(report.metrics["logprob_gap_max"] < 1e-4 for report in reader.reports() if report.counts["updates"])
     assert "none: rewards were not audited" in (tmp_path / "run" / "report.html").read_text("utf-8")
     assert reader.environment()["certificate"].startswith("none: ")
+    assert (tmp_path / "run" / "report.html").stat().st_size > 1000
+    assert [check.problems for check in check_run(tmp_path / "run") if not check.ok] == []
     kinds = [event["kind"] for event in reader.events()]
     assert kinds[0] == "created"
     assert kinds[-1] == "finished"
@@ -141,6 +144,7 @@ def test_a_lost_tail_is_done_again(letters, tmp_path):
     checkpoint.write_bytes(checkpoint.read_bytes()[:-7])
     run_training(letters(), run, resume=True)
     assert _numbers(run) == _numbers(tmp_path / "whole")
+    assert [check.problems for check in check_run(run) if not check.ok] == []
     aside = [path.name for path in (run / "aside").rglob("step=*")]
     assert "step=000004" in aside
 
@@ -150,6 +154,7 @@ def test_asynchronous_training_learns_within_its_bound(letters, tmp_path):
     reports = RunReader(tmp_path / "run").reports()
     staleness = [report.metrics["staleness_max"] for report in reports if "staleness_max" in report.metrics]
     assert 0 < max(staleness) <= 2
+    assert [check.problems for check in check_run(tmp_path / "run") if not check.ok] == []
     assert result.eval_after["solve_rate"] > 0.6
 
 

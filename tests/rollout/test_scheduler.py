@@ -200,7 +200,7 @@ def test_lockstep_with_staleness_is_refused():
 
 def test_the_ledger_notices_when_accounts_do_not_add_up():
     ledger = Ledger()
-    ledger.start()
+    ledger.start("g/0.0")
     ledger.graded += 1
     with pytest.raises(InvariantViolation, match="do not add up"):
         ledger.check()

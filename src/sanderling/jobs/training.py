@@ -28,12 +28,15 @@ from sanderling.environment import Environment
 from sanderling.errors import CheckpointError, SanderlingError
 from sanderling.jobs.certificates import certificate_facts, check_isolation, require_certificate
 from sanderling.jobs.evaluation import draw_of
+from sanderling.jobs.resuming import close_log, open_ledger, prune_log, totals_of
 from sanderling.jobs.settings import check_settings, config_hash, open_run
 from sanderling.learn.evaluation import Evaluation, choose_tasks, evaluate
 from sanderling.report.terminal import Progress, ProgressStyle
 from sanderling.rollout.episode import Stage
+from sanderling.rollout.ledger import Ledger
 from sanderling.rollout.scheduler import Scheduler
 from sanderling.rollout.task_stream import TaskStream
+from sanderling.sandbox.journal import default_state_dir
 from sanderling.store.run_folder import RunFolder
 from sanderling.types import StepReport, Task
 
@@ -79,6 +82,7 @@ class _Training:
     tasks: list[Task]
     started: float = field(default_factory=time.monotonic)
     saved_step: int = -1
+    ledger: Ledger = field(default_factory=Ledger)
 
 
 async def train(config: Config, run: Path | None, *, resume: bool, stream: TextIO, style: ProgressStyle) -> TrainResult:
@@ -110,6 +114,8 @@ async def train(config: Config, run: Path | None, *, resume: bool, stream: TextI
                     kind = "interrupted" if isinstance(error, KeyboardInterrupt | asyncio.CancelledError) else "failed"
                     folder.append_event(kind, error=f"{type(error).__name__}: {error}"[:2000])
                 raise
+            finally:
+                close_log(job.ledger)
 
 
 async def _train(job: _Training, stream: TaskStream, estimator: Any) -> TrainResult:
@@ -129,8 +135,10 @@ async def _train(job: _Training, stream: TaskStream, estimator: Any) -> TrainRes
     )
     learner = Learner(make_model(config, job.policy.folder, dtype=config.trainer.weight_dtype), settings)
     done = await _restore(job, learner, stream)
+    job.ledger = open_ledger(job.folder, config.rollout, done, learner.policy_version, job.stage.engine.fingerprint())
     per_step = config.rollout.groups_per_step
-    scheduler = Scheduler(stream, job.stage, config.rollout, position=done * per_step, end=config.steps * per_step)
+    end = config.steps * per_step
+    scheduler = Scheduler(stream, job.stage, config.rollout, position=done * per_step, end=end, ledger=job.ledger)
     _announce(job)
     await _check_agreement(job, learner)
     before = _recorded(job.folder, "before", step=0) or await _evaluate(job, "before", step=done)
@@ -223,6 +231,7 @@ def _save(job: _Training, learner: Any, stream: TaskStream, step: int) -> None:
         data_position=stream.state(step * job.config.rollout.groups_per_step),
     )
     save_checkpoint(job.folder.path, learner, state, model_folder=job.policy.folder, keep=job.config.checkpoint.keep)
+    prune_log(job.folder, job.ledger)
     job.saved_step = step
 
 
@@ -230,7 +239,8 @@ def _announce(job: _Training) -> None:
     from sanderling.engine.torch_model import native_bfloat16
 
     config, limits, sandbox = job.config, job.tasks[0].limits, job.stage.capabilities
-    job.folder.append_event("sandbox", **asdict(sandbox))
+    job.folder.append_event("sandbox", **asdict(sandbox), state_dir=str(default_state_dir()))
+    job.folder.append_event("tasks", split=config.split, count=len(job.environment.tasks.ids(config.split)))
     job.progress.note(f"run {job.folder.path}")
     judge = f", judged by {config.verifier}" if config.verifier else ""
     judge += f", harness {config.harness}" if config.harness else ""
@@ -317,18 +327,9 @@ def _finish(job: _Training, before: Mapping[str, Any], after: Mapping[str, Any])
         steps=job.config.steps,
         eval_before=before,
         eval_after=after,
-        counts=_totals(job.folder),
+        counts=totals_of(job.folder.reader().reports()),
     )
     job.folder.append_event("finished", **result.as_json())
     report = write_report(job.folder.reader())
     job.progress.note(f"report {report}")
     return result
-
-
-def _totals(folder: RunFolder) -> dict[str, int]:
-    """Return the counts of all steps of the run together; `running` is a level: the last one."""
-    totals: dict[str, int] = {}
-    for report in folder.reader().reports():
-        for name, value in report.counts.items():
-            totals[name] = value if name == "running" else totals.get(name, 0) + value
-    return totals

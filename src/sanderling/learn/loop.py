@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -79,15 +79,14 @@ async def train(parts: Parts, hooks: Hooks, *, first: int, last: int) -> None:
         MeasurementError: not one episode of the step could be graded.
         EngineError, LearnerError, RunFolderError: as the parts say.
     """
-    accounts = parts.scheduler.ledger.snapshot()
     try:
         for step in range(first, last + 1):
             clock = _Clock()
             groups, dropped = await parts.scheduler.next_groups()
             clock.lap("rollout_s")
-            work = asyncio.ensure_future(_learn(parts, hooks, _Batch(step, groups, dropped, clock, accounts)))
+            work = asyncio.ensure_future(_learn(parts, hooks, _Batch(step, groups, dropped, clock)))
             try:
-                report, accounts = await asyncio.shield(work)
+                report = await asyncio.shield(work)
             except asyncio.CancelledError:
                 await work
                 raise
@@ -98,18 +97,17 @@ async def train(parts: Parts, hooks: Hooks, *, first: int, last: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """The episodes of one step, and the accounts at the end of the step before."""
+    """The episodes of one step."""
 
     step: int
     groups: list[Group]
     dropped: list[Member]
     clock: _Clock
-    accounts: Mapping[str, int]
 
 
-async def _learn(parts: Parts, hooks: Hooks, batch: _Batch) -> tuple[StepReport, dict[str, int]]:
-    """Train on the episodes of a step; return its report and the accounts at its end."""
-    clock, learner = batch.clock, parts.learner
+async def _learn(parts: Parts, hooks: Hooks, batch: _Batch) -> StepReport:
+    """Train on the episodes of a step and return its report."""
+    clock, learner, ledger = batch.clock, parts.learner, parts.scheduler.ledger
     groups = batch.groups
     if parts.shuffle_rewards:
         groups = deal_out_rewards(groups, derive(parts.seed, "shuffle", batch.step))
@@ -122,20 +120,20 @@ async def _learn(parts: Parts, hooks: Hooks, batch: _Batch) -> tuple[StepReport,
     trained = dict(learned.metrics)
     updates = int(trained.pop("updates"))
     if updates:
-        await push(parts.engine, learner.weights(), learner.policy_version)
+        ledger.note_weights(learner.policy_version, await push(parts.engine, learner.weights(), learner.policy_version))
     parts.scheduler.advance(batch.step)
     clock.lap("push_s")
-    accounts = parts.scheduler.ledger.snapshot()
     report = StepReport(
         step=batch.step,
         policy_version=learner.policy_version,
         metrics={**metrics, **_gap_metrics(gap), **trained},
         timing=clock.report() | _episode_timing(groups),
-        counts=_counts(batch.accounts, accounts) | disposition_counts(groups, rows) | {"updates": updates},
+        counts=ledger.close_step(batch.step) | disposition_counts(groups, rows) | {"updates": updates},
     )
     parts.folder.append_metrics(report)
+    await ledger.durable()
     await asyncio.to_thread(hooks.commit, report)
-    return report, accounts
+    return report
 
 
 def _rows(parts: Parts, groups: Sequence[Group], batch: _Batch) -> list[TrainingRow]:
@@ -232,9 +230,3 @@ def _episode_timing(groups: Sequence[Group]) -> dict[str, float]:
         "episodes_tools_s": sum(t.tools_s for t in timings),
         "episodes_grade_s": sum(t.grade_s for t in timings),
     }
-
-
-def _counts(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
-    """Return what the step added to the accounts; `running` is a level, not a flow."""
-    counts = {name: after[name] - before[name] for name in ("submitted", "graded", "ungraded", "retried")}
-    return counts | {"running": after["running"]}

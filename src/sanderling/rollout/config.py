@@ -26,6 +26,7 @@ class LimitOverrides(BaseModel):
     command_cpu_s: float | None = Field(None, gt=0)
     model_call_s: float | None = Field(None, gt=0)
     episode_s: float | None = Field(None, gt=0)
+    overhead_s: float | None = Field(None, gt=0)
     grading_s: float | None = Field(None, gt=0)
     output_bytes: int | None = Field(None, ge=1024)
     disk_mb: int | None = Field(None, ge=1)

@@ -17,6 +17,7 @@ from sanderling.rollout.seeds import derive
 from sanderling.sandbox.protocol import Capabilities, Command, Sandbox, SandboxBackend
 from sanderling.types import Action, Limits, Observation, StopReason, Submission, Task, Trajectory, Turn
 
+DESTROY_S = 60.0  # for removing a sandbox
 logger = logging.getLogger("sanderling.rollout")
 
 
@@ -79,21 +80,25 @@ async def run_episode(plan: Plan, stage: Stage, *, take_submission: frozenset[St
     sandbox: Sandbox | None = None
     submission: Submission | None = None
     stop, detail = StopReason.CANCELLED, ""
+    clock = asyncio.timeout(plan.task.limits.overhead_s + plan.task.limits.episode_s)
     try:
-        sandbox = await _open_sandbox(plan.task, stage, record)
-        try:
-            await _turns(plan, stage, sandbox, record)
-        except _Stopped as end:
-            stop, detail = end.stop, end.detail
-        if stop in take_submission:
-            async with asyncio.timeout(plan.task.limits.setup_s):
-                submission = await sandbox.submission(plan.task.editable)
+        async with clock:
+            sandbox = await _open_sandbox(plan.task, stage, record)
+            try:
+                await _turns(plan, stage, sandbox, record)
+            except _Stopped as end:
+                stop, detail = end.stop, end.detail
+            if stop in take_submission:
+                async with asyncio.timeout(plan.task.limits.setup_s):
+                    submission = await sandbox.submission(plan.task.editable)
     except _Stopped as end:
         stop, detail = end.stop, end.detail
     except SandboxBroken as error:
         stop, detail = StopReason.SANDBOX_BROKEN, str(error)
     except (SandboxError, OSError, TimeoutError) as error:
         stop, detail = StopReason.SANDBOX_LOST, str(error) or f"{type(error).__name__} while using the sandbox"
+        if clock.expired():  # its tools had their own limit, so the rest is what took so long
+            stop, detail = StopReason.CANCELLED, f"more than {plan.task.limits.overhead_s} s outside its tools"
     finally:
         stage.engine.end_session(plan.trajectory_id)
         if sandbox is not None:
@@ -195,9 +200,10 @@ async def _act(conversation: Conversation, action: Action, record: Recorder, epi
 async def _destroy(sandbox: Sandbox) -> None:
     """Remove the sandbox even when we are being cancelled; a failure here costs resources, never a result."""
     try:
-        await asyncio.shield(sandbox.destroy())
-    except (SandboxError, OSError) as error:
-        logger.warning("sandbox %s could not be removed: %s", sandbox.id, error)
+        async with asyncio.timeout(DESTROY_S):
+            await asyncio.shield(sandbox.destroy())
+    except (SandboxError, OSError) as error:  # TimeoutError is an OSError
+        logger.warning("sandbox %s could not be removed: %s", sandbox.id, str(error) or f"not within {DESTROY_S} s")
 
 
 async def _open_sandbox(task: Task, stage: Stage, record: Recorder) -> Sandbox:

@@ -12,13 +12,16 @@ from sanderling.errors import SandboxError, VerifierError
 from sanderling.rollout.checks import check_paid
 from sanderling.rollout.config import RolloutConfig
 from sanderling.rollout.disposition import dispose, needs_grading
-from sanderling.rollout.episode import Episode, Plan, Stage, run_episode
+from sanderling.rollout.episode import DESTROY_S, Episode, Plan, Stage, run_episode
 from sanderling.rollout.ledger import Ledger
 from sanderling.rollout.lockstep import LockstepEngine
 from sanderling.rollout.seeds import derive
-from sanderling.types import Graded, Member, StopReason, Submission, Task, Trajectory, Ungraded, Verdict
+from sanderling.types import Graded, Member, Phase, StopReason, Submission, Task, Trajectory, Ungraded, Verdict
 
 GRADING_MARGIN = 2.0
+QUEUE_S = 60.0  # for a sandbox to grade in
+GRACE_S = 30.0  # for an attempt that was told to end
+_PHASES: dict[StopReason, Phase] = {StopReason.ENGINE_ERROR: "sampling", StopReason.CANCELLED: "scheduling"}
 BACK_OFF_S = 0.2  # before the first retry; doubled for each further one
 
 
@@ -34,42 +37,101 @@ async def run_member(
         members = await _attempt(plan, stage, config, ledger)
         if not isinstance(members[0].verdict, Ungraded) or plan.attempt >= config.retries:
             return members
-        for member in members:
-            on_dropped(member)
-        ledger.retried += 1
+        if not ledger.is_stored(plan.trajectory_id):
+            for member in members:
+                on_dropped(member)
         await asyncio.sleep(BACK_OFF_S * 2**plan.attempt)
         plan = replace(plan, attempt=plan.attempt + 1)
 
 
 async def _attempt(plan: Plan, stage: Stage, config: RolloutConfig, ledger: Ledger) -> tuple[Member, ...]:
-    ledger.start()
+    """Return the rows of an attempt: those that an earlier process logged, or new ones, which are on disk then."""
+    if (members := ledger.recall(plan.trajectory_id)) is not None:
+        _leave(stage, plan)
+        return members
+    ledger.start(plan.trajectory_id)
     if isinstance(stage.engine, LockstepEngine):
         stage.engine.join(plan.trajectory_id)
+    work = asyncio.ensure_future(_run(plan, stage, config))
     try:
-        try:
-            episode = await run_episode(plan, stage, take_submission=_judged_stops(config))
-        finally:
-            if isinstance(stage.engine, LockstepEngine):
-                stage.engine.leave(plan.trajectory_id)
-        began = time.monotonic()
-        trajectory, verdict = await judge(episode, plan, stage, config)
+        members = await _within(work, plan, stage, config)
     except BaseException:
-        ledger.abandon()
+        ledger.abandon(plan.trajectory_id)
         raise
+    ledger.finish(members)
+    if work.done():
+        await ledger.durable()
+        return members
+    work.add_done_callback(lambda late: _hand_in_late(late, ledger))
+    return members
+
+
+async def _within(
+    work: asyncio.Future[tuple[Member, ...]], plan: Plan, stage: Stage, config: RolloutConfig
+) -> tuple[Member, ...]:
+    """Wait for an attempt. Its own limits end it; one that does not even let itself be cancelled is left behind."""
+    limits = plan.task.limits
+    limit_s = limits.overhead_s + limits.episode_s + _grading_s(plan.task) + DESTROY_S + GRACE_S
+    try:
+        await asyncio.wait({work}, timeout=limit_s)
+        if not work.done():
+            work.cancel()
+            await asyncio.wait({work}, timeout=GRACE_S)
+    except asyncio.CancelledError:
+        work.cancel()
+        await asyncio.wait({work}, timeout=DESTROY_S + GRACE_S)  # until its sandbox is gone
+        raise
+    if work.done() and not work.cancelled():
+        return work.result()
+    _leave(stage, plan)
+    return _straggler(plan, stage, config, f"not over {limit_s} s after its start, though told to end by then")
+
+
+def _straggler(plan: Plan, stage: Stage, config: RolloutConfig, cause: str) -> tuple[Member, ...]:
+    trajectory = Trajectory(
+        id=plan.trajectory_id,
+        task_id=plan.task.id,
+        group_id=plan.group_id,
+        attempt=plan.attempt,
+        prompt_ids=stage.codec.open(stage.environment.harness.prompt(plan.task)).prompt_ids,
+        turns=(),
+        stop=StopReason.CANCELLED,
+        detail=cause,
+        isolation=stage.capabilities.isolation,
+    )
+    verdict = Ungraded(cause=cause, phase="scheduling")
+    return (Member(trajectory=trajectory, verdict=verdict, disposition=dispose(trajectory, verdict, config)),)
+
+
+def _hand_in_late(work: asyncio.Future[tuple[Member, ...]], ledger: Ledger) -> None:
+    if not work.cancelled() and work.exception() is None:
+        ledger.finish(work.result())  # refused: the attempt is closed
+
+
+def _leave(stage: Stage, plan: Plan) -> None:
+    if isinstance(stage.engine, LockstepEngine):
+        stage.engine.leave(plan.trajectory_id)
+
+
+async def _run(plan: Plan, stage: Stage, config: RolloutConfig) -> tuple[Member, ...]:
+    try:
+        episode = await run_episode(plan, stage, take_submission=_judged_stops(config))
+    finally:
+        _leave(stage, plan)
+    began = time.monotonic()
+    trajectory, verdict = await judge(episode, plan, stage, config)
     grade_s = time.monotonic() - began
     trajectory = replace(trajectory, timing=replace(trajectory.timing, grade_s=grade_s))
     rows = [trajectory, *(replace(row, stop=trajectory.stop, detail=trajectory.detail) for row in episode.further)]
     fate = dispose(trajectory, verdict, config)
-    members = tuple(Member(trajectory=row, verdict=verdict, disposition=fate) for row in rows)
-    ledger.finish(members[0])
-    return members
+    return tuple(Member(trajectory=row, verdict=verdict, disposition=fate) for row in rows)
 
 
 async def judge(episode: Episode, plan: Plan, stage: Stage, config: RolloutConfig) -> tuple[Trajectory, Verdict]:
     """Return the verdict on an episode, and its record with the stop reason that the verdict implies."""
     trajectory = episode.trajectory
     if trajectory.stop.infrastructure:
-        phase = "sampling" if trajectory.stop is StopReason.ENGINE_ERROR else "sandbox"
+        phase = _PHASES.get(trajectory.stop, "sandbox")
         return trajectory, Ungraded(cause=trajectory.detail or trajectory.stop.value, phase=phase)
     if episode.submission is None or not needs_grading(trajectory.stop, config):
         return trajectory, Graded(reward=0.0)
@@ -89,8 +151,12 @@ async def judge(episode: Episode, plan: Plan, stage: Stage, config: RolloutConfi
 async def _grade(stage: Stage, task: Task, submission: Submission, seed: int) -> Graded:
     # The verifier itself holds the submission to `grading_s`, which costs the reward. This clock also covers the queue
     # for a sandbox, so it runs longer: what ends here can't have been caused by the submission.
-    async with asyncio.timeout(GRADING_MARGIN * task.limits.grading_s + 60.0):
+    async with asyncio.timeout(_grading_s(task)):
         return await stage.environment.verifier.grade(task, submission, stage.backend, seed)
+
+
+def _grading_s(task: Task) -> float:
+    return GRADING_MARGIN * task.limits.grading_s + QUEUE_S
 
 
 def _cause(error: Exception) -> str:

@@ -47,13 +47,23 @@ class Scheduler:
     """Keeps as many groups running as the staleness bound admits, and hands them over in order."""
 
     def __init__(
-        self, stream: TaskStream, stage: Stage, config: RolloutConfig, *, position: int = 0, end: int | None = None
+        self,
+        stream: TaskStream,
+        stage: Stage,
+        config: RolloutConfig,
+        *,
+        position: int = 0,
+        end: int | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
-        """`position` groups are trained already; no group from number `end` on is started (None: no end)."""
+        """`position` groups are trained already; no group from number `end` on is started (None: no end).
+
+        `ledger` holds the accounts of earlier processes and what they logged; None: there was none.
+        """
         self.stream = stream
         self.stage = stage
         self.config = config
-        self.ledger = Ledger()
+        self.ledger = ledger or Ledger()
         self.position = position  # groups handed over
         self.end = end
         self._admitted = position
@@ -76,11 +86,14 @@ class Scheduler:
         except BaseException:
             await self.close()
             raise
-        for number in wanted:
+        for number, group in zip(wanted, groups, strict=True):
             del self._running[number]
+            self.ledger.hand_over(group.id)
         self.position += len(groups)
         self.stream.observe(groups)
         dropped, self._dropped = self._dropped, []
+        for member in dropped:
+            self.ledger.note_stored(member.trajectory.id)
         return groups, dropped
 
     def advance(self, version: int) -> None:
@@ -94,20 +107,29 @@ class Scheduler:
         await _cancel(list(self._running.values()))
         self._running = {}
 
+    def _drop(self, member: Member) -> None:
+        self._dropped.append(member)  # to the list of that moment: a group may outlive several of them
+
     def _admit(self) -> None:
-        for _ in range(self.capacity):
-            number = self._admitted
+        numbers = range(self._admitted, self._admitted + self.capacity)
+        if self.config.lockstep:
+            self.ledger.require_whole([_name(n) for n in numbers], self.config.group_size, self.config.retries)
+        for number in numbers:
             plan = Plan(
                 task=self.stream.task(number),
-                group_id=f"train-{number:07d}",
+                group_id=_name(number),
                 index=0,
                 attempt=0,
                 seed=derive(self.stream.seed, "group", number),
             )
             self._running[number] = start_group(
-                plan, self.config.group_size, self.stage, self.config, self.ledger, self._dropped.append
+                plan, self.config.group_size, self.stage, self.config, self.ledger, self._drop
             )
             self._admitted += 1
+
+
+def _name(number: int) -> str:
+    return f"train-{number:07d}"
 
 
 async def run_evaluation(

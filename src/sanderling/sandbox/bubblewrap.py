@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import shutil
 import subprocess
@@ -28,6 +29,7 @@ from sanderling.sandbox.layers import Stack, Store
 from sanderling.sandbox.links import checked_links
 from sanderling.sandbox.protocol import Capabilities, Sandbox, SandboxSpec, refuse_image
 
+_log = logging.getLogger(__name__)
 _NAME = "bubblewrap"
 _INSIDE_ID = 1000
 _INODES = 100_000
@@ -56,6 +58,7 @@ class BubblewrapBackend:
         self._sandboxes: dict[str, LayeredSandbox] = {}
         self._count = 0
         self._closed = False
+        self.launcher = 0  # number of the launcher in use: a sandbox ends with its own
 
     @property
     def mode(self) -> str:
@@ -81,41 +84,48 @@ class BubblewrapBackend:
         return self._slots[1]
 
     async def client(self) -> LauncherClient:
-        """Return the launcher's client, started on first use.
+        """Return the launcher's client, started on first use, and again when somebody killed it.
 
         Raises:
             SandboxUnavailable: this machine can't run it; the message says what is missing.
         """
-        if self._client is None:
+        if self._client is None or self._client.dead:
             await asyncio.to_thread(self._start)
         assert self._client is not None
         return self._client
 
     def _start(self) -> None:
         with self._start_lock:
-            if self._client is not None:
+            if self._client is not None and not self._client.dead:
                 return
             if self._closed:
                 raise SandboxUnavailable("this sandbox backend was closed; create a new one")
             settings = launcher_settings(self.mode)
-            self._journal = Journal(self._state_dir)
             try:
-                if self.mode == "root":
-                    self._users = HostUsers(_ID_LOCKS if os.access(_ID_LOCKS.parent, os.W_OK) else default_state_dir())
-                base = self._journal.path / "root"
-                base.mkdir()
-                settings["base"] = str(base)
-                self._groups = create_home(self._journal, f"sanderling-{self._journal.path.name}")
+                journal = self._journal = self._journal or Journal(self._state_dir)
+                if self._client is None:
+                    self._prepare(journal)
+                else:
+                    _log.warning("the sandbox launcher was killed: its sandboxes are lost, a new one is started")
+                    self._client.close()
+                    self.launcher += 1
+                settings["base"] = str(journal.path / "root")
                 with contextlib.ExitStack() as stack:
                     fds = _group_descriptors(self._groups, stack)
                     settings["cgroup_version"] = self._groups.version if self._groups else 0
-                    self._journal.record("create", "launcher", self.mode)
-                    self._client = LauncherClient(settings, self._journal.path / "launcher.log", fds)
+                    journal.record("create", "launcher", self.mode)
+                    self._client = LauncherClient(settings, journal.path / "launcher.log", fds)
             except BaseException as error:
                 self._release()
                 if isinstance(error, LauncherError):
                     raise SandboxUnavailable(_explain(error, self.mode)) from error
                 raise
+
+    def _prepare(self, journal: Journal) -> None:
+        if self.mode == "root":
+            self._users = HostUsers(_ID_LOCKS if os.access(_ID_LOCKS.parent, os.W_OK) else default_state_dir())
+        (journal.path / "root").mkdir()
+        self._groups = create_home(journal, f"sanderling-{journal.path.name}")
 
     async def create(self, spec: SandboxSpec) -> Sandbox:
         """Create a sandbox with the files of `spec`; see `SandboxBackend.create`."""
@@ -164,15 +174,18 @@ class BubblewrapBackend:
             self._journal.record("remove", "store", name)
             raise SandboxLost(f"can't create a sandbox: {error}") from error
         except asyncio.CancelledError:
-            await self.drop(Store(name=name, users=1))  # asked for after the creation, hence done after it
+            await self.drop(
+                Store(name=name, launcher=self.launcher, users=1)
+            )  # asked for after the creation, hence done after it
             raise
-        return Store(name=name, users=1), reply.fds[0]
+        return Store(name=name, launcher=self.launcher, users=1), reply.fds[0]
 
     async def drop(self, store: Store) -> None:
         """Give up one use of a store; the last one unmounts it."""
         store.users -= 1
         if store.users == 0 and self._client is not None and self._journal is not None:
-            await self._client.call("drop_store", {"store": store.name})
+            if store.launcher == self.launcher:
+                await self._client.call("drop_store", {"store": store.name})
             self._journal.record("remove", "store", store.name)
 
     def adopt(self, sandbox: LayeredSandbox) -> LayeredSandbox:

@@ -151,6 +151,11 @@ class LauncherClient:
         self._pending.clear()
 
     @property
+    def dead(self) -> bool:
+        """Whether the launcher is known to be gone: every call raises SandboxLost."""
+        return self._dead is not None
+
+    @property
     def pid(self) -> int:
         """Process id of the launcher's guard, which ends when the launcher does."""
         return self._process.pid

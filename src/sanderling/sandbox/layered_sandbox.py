@@ -18,7 +18,7 @@ from sanderling.sandbox.command_results import (
     setup_error,
     unrunnable,
 )
-from sanderling.sandbox.launcher_client import LauncherError, Reply
+from sanderling.sandbox.launcher_client import LauncherClient, LauncherError, Reply
 from sanderling.sandbox.layers import Digests, Stack
 from sanderling.sandbox.links import checked_links
 from sanderling.sandbox.output import Streams
@@ -59,6 +59,13 @@ class LayeredSandbox:
         self._digests = Digests()
         self._used = stack.store.pristine_bytes
         self._destroyed = False
+        self._born_of = backend.launcher
+
+    async def _launcher(self) -> LauncherClient:
+        client = await self._backend.client()
+        if self._backend.launcher != self._born_of:
+            raise SandboxLost(f"sandbox {self.id} ended with its launcher, which was killed; create a new one")
+        return client
 
     async def exec(self, command: Command) -> ExecResult:
         """Run a command; see `Sandbox.exec`."""
@@ -102,7 +109,7 @@ class LayeredSandbox:
         return {"extra": _OVERFULL_SLACK if overfull else limit, "extra_inodes": _INODES_PER_TURN}
 
     async def _talk(self, fields: dict[str, Any], stdin: bytes) -> tuple[Reply, Streams]:
-        client = await self._backend.client()
+        client = await self._launcher()
         with Streams(stdin, self._spec.limits.output_bytes) as streams:
             try:
                 number, future = await client.begin("exec", fields, streams.theirs)
@@ -112,7 +119,7 @@ class LayeredSandbox:
                 raise setup_error(error) from error
 
     async def _await_end(self, number: int, future: asyncio.Future[Reply], timeout_s: float) -> Reply:
-        client = await self._backend.client()
+        client = await self._launcher()
         try:
             return await asyncio.wait_for(client.end(number, future), timeout_s + _GRACE_S)
         except TimeoutError as error:
@@ -150,7 +157,7 @@ class LayeredSandbox:
             fields = self._launch_fields(first_command(self._spec.kept))
             fields |= {"timeout_s": None, "cpu_s": None, "as_pid_1": self._spec.kept is Kept.INTERPRETER}
             self._upper = fields["upper"]
-            client = await self._backend.client()
+            client = await self._launcher()
             try:
                 self._session = await Session.start(client, fields)
             except LauncherError as error:
@@ -179,7 +186,7 @@ class LayeredSandbox:
 
     async def _squash(self) -> None:
         """Copy what the layers show into one, and let go of those that no fork stands on."""
-        client = await self._backend.client()
+        client = await self._launcher()
         target = self._stack.next_layer()
         fields = {
             "layers": self._stack.layers,
@@ -233,7 +240,7 @@ class LayeredSandbox:
         return await self._digests.key(self._open_layer, lambda: self._inspect(digests.scan))
 
     async def _open_layer(self, layer: str) -> int:
-        client = await self._backend.client()
+        client = await self._launcher()
         reply = await client.call("open", {"path": f"{layer}/work"})
         return reply.fds[0]
 
@@ -250,7 +257,7 @@ class LayeredSandbox:
         if self._session is not None and self._spec.kept is Kept.INTERPRETER:
             await self._end_session(timed_out=False)  # nothing is lost, and its layer can be shared
         await self._close_view()
-        client = await self._backend.client()
+        client = await self._launcher()
         store, top = await self._backend.new_store(client, _MIB, self._owner)
         os.close(top)
         tools = [held for held in self._stack.held if self._tools and held.name == self._tools.split("/")[0]]
@@ -270,7 +277,7 @@ class LayeredSandbox:
 
     async def _copy_from(self, session: Session) -> None:
         """Copy the files of a live session: its layers can't be shared while something writes to them."""
-        client = await self._backend.client()
+        client = await self._launcher()
         fields = {"target": self._stack.layers[0], "extra": 2 * self._spec.limits.disk_mb * _MIB + _BASE_SLACK}
         fields["extra_inodes"] = 2 * _INODES_PER_TURN
         try:
@@ -308,7 +315,7 @@ class LayeredSandbox:
         if self._view is not None and (self._upper is not None or not writing):
             return self._view
         await self._close_view()
-        client = await self._backend.client()
+        client = await self._launcher()
         upper = self._stack.next_layer() if writing else None
         fields = {"layers": self._stack.layers, "upper": upper, **self._room()}
         try:
@@ -326,7 +333,7 @@ class LayeredSandbox:
         self._view = None
         if self._upper is not None:
             upper, self._upper = self._upper, None
-            client = await self._backend.client()
+            client = await self._launcher()
             await self._note_layer(upper, await client.call("finish", {"upper": upper}))
 
     def _check_alive(self) -> None:

@@ -15,6 +15,7 @@ class Store:
     """One size-limited tmpfs. It lives while any sandbox stands on a layer of it."""
 
     name: str
+    launcher: int = 0  # which of the backend's launchers mounted it: a store ends with its launcher
     pristine_bytes: int = 0  # what the base takes; the agent's limit comes on top
     users: int = 0
 

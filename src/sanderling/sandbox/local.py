@@ -12,7 +12,6 @@ import logging
 import os
 import shutil
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Callable, Generator, Sequence
@@ -23,6 +22,7 @@ from sanderling.errors import SandboxBroken, SandboxError, SandboxLost, SandboxU
 from sanderling.sandbox import digests, safe_files, workspace
 from sanderling.sandbox.command_results import judged_led, unrunnable
 from sanderling.sandbox.interpreter import ENVIRONMENT
+from sanderling.sandbox.journal import Journal, default_state_dir
 from sanderling.sandbox.launcher import copying
 from sanderling.sandbox.local_command import LocalCommand
 from sanderling.sandbox.output import Streams
@@ -53,16 +53,16 @@ class LocalBackend:
     """Runs commands without isolation, and says so each time that one is created.
 
     Args:
-        state_dir: where the directories of sandboxes are made. None: a new temporary directory, removed by `close`.
+        state_dir: where a directory for all sandboxes is made, which `close` removes, or the next backend's start if we are
+            killed. None: one below the temporary directory.
         max_running: commands that may run at once; others wait. None: twice the number of cores.
     """
 
     def __init__(self, state_dir: Path | None = None, *, max_running: int | None = None) -> None:
         warnings.warn(_WARNING, stacklevel=2)
         _log.warning(_WARNING)
-        if state_dir is not None:
-            state_dir.mkdir(parents=True, exist_ok=True)
-        self._top = Path(tempfile.mkdtemp(prefix="sanderling-local-", dir=state_dir))
+        self._journal = Journal(default_state_dir() if state_dir is None else state_dir)
+        self._top = self._journal.path
         self._max_running = max_running or 2 * (os.cpu_count() or 1)
         self._slots: tuple[asyncio.AbstractEventLoop, asyncio.Semaphore] | None = None
         self._sandboxes: dict[str, LocalSandbox] = {}
@@ -135,7 +135,7 @@ class LocalBackend:
         """Remove everything. May be called twice."""
         for sandbox in list(self._sandboxes.values()):
             await sandbox.destroy()
-        shutil.rmtree(self._top, ignore_errors=True)
+        self._journal.close()
 
 
 class LocalSandbox:

@@ -4,6 +4,7 @@
       config.toml  environment.json  metrics.jsonl  events.jsonl    appended line by line, each line forced to disk
       rollouts/step=000012/{turns,trajectories,verdicts,findings}.parquet    one folder per step, whole or absent
       rollouts/eval=before/...                                               the same for evaluations
+      episodes/000012.01.jsonl    what ran since step 12, as it ended; see `sanderling.store.episode_log`
       checkpoints/  report.html
       aside/01/...                                                  what a resume replaced; nothing is deleted
 
@@ -95,12 +96,16 @@ class RunFolder:
             run._keep_file("environment.json", json.dumps(dict(environment), indent=2, default=str) + "\n")
         if config_toml is not None:
             run._keep_file("config.toml", config_toml)  # last: its presence makes the folder a run
-        run.append_event("resumed" if existed else "created")
+        run.append_event("resumed" if existed else "created", pid=os.getpid())
         return run
 
     @property
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
+
+    @property
+    def episodes(self) -> Path:
+        return self.path / "episodes"
 
     def reader(self) -> RunReader:
         """Return a reader of this run."""

@@ -29,7 +29,8 @@ class Home:
     def create(self, name: str) -> list[int]:
         """Make a group and return descriptors of the files that a process joins it by."""
         for directory in self.directories():
-            os.mkdir(name, dir_fd=directory)
+            with contextlib.suppress(FileExistsError):  # of a launcher that was killed
+                os.mkdir(name, dir_fd=directory)
         if self.version == 2:
             with contextlib.suppress(OSError):  # no swap accounting
                 _write(self.memory, f"{name}/memory.swap.max", 0)
