@@ -8,6 +8,7 @@ import functools
 import inspect
 import json
 import os
+import tempfile
 import traceback
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -59,7 +60,10 @@ _KINDS: Mapping[str, _Kind] = {
         noun="engine",
         contract=Engine,
         arguments="the configuration and the policy's folder, or nothing",
-        built_in={"torch": "sanderling.assemble:make_torch_engine"},
+        built_in={
+            "torch": "sanderling.assemble:make_torch_engine",
+            "vllm": "sanderling.assemble:make_vllm_engine",
+        },
     ),
     # "local" contains nothing; it is used only when it is asked for by this name.
     "sandboxes": _Kind(
@@ -322,6 +326,29 @@ def make_torch_engine(config: Config, folder: Path) -> Engine:
         max_batch=config.engine.max_batch,
         threads=threads(config),
         prompts=Prompts(config.engine.prompts),
+    )
+
+
+def make_vllm_engine(config: Config, folder: Path) -> Engine:
+    """Return an engine over a vLLM server, which is started where none is named.
+
+    Raises:
+        EngineError: it doesn't start.
+    """
+    from sanderling.engine.vllm_engine import RunningServer, VllmEngine
+    from sanderling.engine.vllm_server import start_server
+
+    settings = config.engine.vllm
+    if settings.url:
+        server = RunningServer(settings.url)
+    else:
+        server = start_server(folder, settings, dtype=config.engine.dtype, device=config.engine.device)
+    return VllmEngine(
+        server,
+        folder=folder,
+        weights_folder=Path(settings.weights_folder or tempfile.mkdtemp(prefix="sanderling-weights-")),
+        dtype=config.engine.dtype,
+        request_s=settings.request_s,
     )
 
 

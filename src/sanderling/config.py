@@ -16,6 +16,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from sanderling.batch.config import BatchConfig
+from sanderling.engine.vllm_config import VllmConfig
 from sanderling.errors import ConfigError
 from sanderling.learn.config import OptimizerConfig, TrainerConfig
 from sanderling.loss.config import LossConfig
@@ -31,7 +32,7 @@ class _Section(BaseModel):
 class EngineConfig(_Section):
     """Who samples."""
 
-    name: str = Field("torch", description="torch, or an engine factory as module:name or path.py:name")
+    name: str = Field("torch", description="torch, vllm, or an engine factory as module:name or path.py:name")
     max_batch: int = Field(64, ge=1, description="episodes that are decoded together")
     dtype: Literal["float32", "bfloat16"] = Field(
         "float32", description="of the sampler; what the trainer holds is in the section trainer"
@@ -44,6 +45,7 @@ class EngineConfig(_Section):
     )
     device: str = Field("cpu", description="torch device of sampler and trainer")
     threads: int = Field(0, ge=0, description="CPU threads of the sampler; 0: all cores but one, for the tools")
+    vllm: VllmConfig = Field(VllmConfig(), description="of the engine vllm")
 
 
 class SandboxConfig(_Section):

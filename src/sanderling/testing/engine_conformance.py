@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,13 @@ from sanderling.types import Action, Int32Array
 
 TrainerReference = Callable[[Mapping[str, Any], Int32Array, Int32Array], NDArray[np.floating]]
 """From weights, context and action ids to the log-probabilities of the action at temperature 1, (T,)."""
+
+
+class Repeats(Enum):
+    """How equal two runs of the same lists of requests are."""
+
+    TO_THE_BIT = "to the bit"
+    UP_TO_ROUNDING = "up to rounding"  # a server puts its batches together as requests happen to come in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +47,7 @@ class Subject:
     vocab_size: int
     reference: TrainerReference
     tolerance: float = 1e-4
+    repeats: Repeats = Repeats.TO_THE_BIT
 
 
 Check = Callable[[Subject], Coroutine[Any, Any, None]]
@@ -118,21 +127,23 @@ async def check_batch_independence(subject: Subject) -> None:
             assert _close(alone, batched, subject.tolerance), f"{request.session} differs alone and in a batch"
 
 
-async def check_lockstep_is_bit_identical(subject: Subject) -> None:
-    """The same lists of requests on two new engines give the same bits, over three turns."""
-    runs = []
+async def check_lockstep_repeats(subject: Subject) -> None:
+    """The same lists of requests on two new engines give the same actions, over three turns: to the bit, if promised."""
+    runs: list[list[Action]] = []
     for _ in range(2):
         async with _engine(subject) as engine:
             requests, seen = ragged_requests(10, subject.vocab_size, seed=3), []
             for turn in range(3):
                 actions = await engine.generate_many(requests)
-                seen += [(a.token_ids.tobytes(), a.rollout_logprobs.tobytes()) for a in actions]
+                seen += actions
                 requests = [
                     _next_turn(r, a, subject.vocab_size, 100 * turn + i)
                     for i, (r, a) in enumerate(zip(requests, actions, strict=True))
                 ]
             runs.append(seen)
-    assert runs[0] == runs[1], "two equal runs differ in their bits"
+    tolerance = 0.0 if subject.repeats is Repeats.TO_THE_BIT else subject.tolerance
+    for first, second in zip(*runs, strict=True):
+        assert _close(first, second, tolerance), f"two equal runs differ, not the same {subject.repeats.value}"
 
 
 async def check_reuse_equals_recompute(subject: Subject) -> None:
@@ -305,7 +316,7 @@ CHECKS: tuple[Check, ...] = (
     check_action_is_whole,
     check_seed_decides,
     check_batch_independence,
-    check_lockstep_is_bit_identical,
+    check_lockstep_repeats,
     check_reuse_equals_recompute,
     check_rewritten_context,
     check_stop_token,
