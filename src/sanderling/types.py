@@ -106,6 +106,9 @@ class Turn:
     observation: Observation
     reward: float = 0.0
     state_key: str | None = None  # digest of the world in which the action was taken; None where it has none
+    score: float | None = (
+        None  # how good the environment finds the state that the turn left behind; None: it doesn't say
+    )
 
 
 class StopReason(StrEnum):
@@ -167,6 +170,15 @@ class Timing:
     total_s: float = 0.0
 
 
+class Branch(StrEnum):
+    """What a trajectory with a parent is."""
+
+    ROW = "row"  # a further row of the parent's episode, whose context was rewritten: same reward, counts once
+    FORK = (
+        "fork"  # an episode of its own, sampled anew from a state of the parent: own reward, shared turns of the parent
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trajectory:
     """The record of one episode (one branch of it, where an episode has several).
@@ -185,6 +197,7 @@ class Trajectory:
     isolation: str = "unknown"  # what contained the agent's commands, as the sandbox backend names it
     parent_id: str | None = None
     forked_at: int | None = None  # number of turns shared with the parent
+    branch: Branch = Branch.ROW  # says something only where there is a parent
     # of the root: commands and timing of the whole episode; of a branch: its own tokens and bad calls
     usage: Usage = field(default_factory=Usage)
     timing: Timing = field(default_factory=Timing)
@@ -193,6 +206,11 @@ class Trajectory:
     def terminal(self) -> bool:
         """The episode reached an end of its own (as against being cut by a budget or by a failure of ours)."""
         return not (self.stop.truncated or self.stop.infrastructure)
+
+    @property
+    def begins_episode(self) -> bool:
+        """It is the first row of an episode: of one that started with the task, or of a fork."""
+        return self.parent_id is None or self.branch is Branch.FORK
 
     @property
     def num_action_tokens(self) -> int:
@@ -294,6 +312,30 @@ class Finding:
     explanation: str
 
 
+class Signal(StrEnum):
+    """What a run may know besides the reward at the end. An estimator says which of them it can't do without."""
+
+    SIBLINGS = "siblings"  # at least two episodes per group
+    STATE_KEYS = "state keys"  # `Turn.state_key`
+    TURN_REWARDS = "turn rewards"  # `Turn.reward`
+    TURN_SCORES = "turn scores"  # `Turn.score`
+    TURN_VALUES = "turn values"  # `Values.at_turns`
+    TOKEN_VALUES = "token values"  # `Values.at_tokens`
+    FORKS = "forks"  # trajectories whose `branch` is FORK
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Values:
+    """What a trajectory was expected to earn from each point on, in units of the reward, by a critic or by forks.
+
+    A value belongs to the state before an action or token, and includes nothing that was earned before.
+    """
+
+    at_turns: NDArray[np.float64]  # (n_turns,) when each action began
+    at_tokens: NDArray[np.float64] | None = None  # (n_action_tokens,) before each action token of all turns
+    at_end: float | None = None  # behind the last observation; read only where a budget ended the episode
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
     """A trajectory with its verdict and what was decided about it."""
@@ -302,6 +344,7 @@ class Member:
     verdict: Verdict
     disposition: Disposition
     findings: tuple[Finding, ...] = ()
+    values: Values | None = None  # None: nobody estimated them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,7 +357,7 @@ class Group:
 
     def roots(self) -> tuple[Member, ...]:
         """Return one member for each episode: its first row. What counts episodes counts these."""
-        return tuple(m for m in self.members if m.trajectory.parent_id is None)
+        return tuple(m for m in self.members if m.trajectory.begins_episode)
 
     def graded(self) -> tuple[Member, ...]:
         """Return the members that enter the baseline; statistics never see any other.

@@ -5,24 +5,37 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
 
 from sanderling.credit.grpo import Grpo
-from sanderling.credit.protocol import CreditEstimator
+from sanderling.credit.opo import Opo
+from sanderling.credit.protocol import About, CreditEstimator, needs_of
 from sanderling.credit.rloo import Rloo
 from sanderling.errors import ConfigError, PluginError
 from sanderling.plugins import is_entry_point, load_object
 
-ESTIMATORS: Mapping[str, tuple[Callable[..., CreditEstimator], Mapping[str, Any]]] = {
-    "grpo": (Grpo, {}),
-    "mean": (Grpo, {"normalise": "none"}),
-    "rloo": (Rloo, {}),
-    "grpo-verl": (Grpo, {"eps": 1e-6}),
-    "grpo-trl": (Grpo, {"eps": 1e-4}),
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """What a name stands for."""
+
+    build: Callable[..., CreditEstimator]
+    preset: Mapping[str, Any] = field(default_factory=dict)
+    note: str = ""  # how this name differs from others of the same class
+
+
+ESTIMATORS: Mapping[str, Entry] = {
+    "grpo": Entry(build=Grpo),
+    "mean": Entry(build=Grpo, preset={"normalise": "none"}, note="Dr. GRPO, mean only"),
+    "rloo": Entry(build=Rloo),
+    "grpo-verl": Entry(build=Grpo, preset={"eps": 1e-6}, note="as verl computes it"),
+    "grpo-trl": Entry(build=Grpo, preset={"eps": 1e-4}, note="as TRL computes it"),
+    "opo": Entry(build=Opo),
 }
-"""Name -> class and the settings that the name stands for. "mean" is Dr. GRPO's advantage."""
+"""By name. The paper's form is the plain name; forms of other libraries carry theirs."""
 
 
 def load_estimator(name: str, settings: Mapping[str, Any] | None = None) -> CreditEstimator:
@@ -38,8 +51,8 @@ def load_estimator(name: str, settings: Mapping[str, Any] | None = None) -> Cred
     """
     settings = dict(settings or {})
     if name in ESTIMATORS:
-        build, preset = ESTIMATORS[name]
-        settings = {**preset, **settings}
+        entry = ESTIMATORS[name]
+        build, settings = entry.build, {**entry.preset, **settings}
     else:
         build = _load(name)
     if not inspect.isclass(build):
@@ -50,6 +63,46 @@ def load_estimator(name: str, settings: Mapping[str, Any] | None = None) -> Cred
         return _checked(name, build(**settings))
     except (ValidationError, TypeError) as error:
         raise ConfigError(f"settings {settings} don't fit estimator {name!r}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """One line of `sanderling credit list`."""
+
+    name: str
+    note: str
+    about: About
+    needs: tuple[str, ...]
+    settings: Mapping[str, Any]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "note": self.note,
+            "level": self.about.level,
+            "needs": list(self.needs),
+            "equation": self.about.equation,
+            "source": self.about.source,
+            "gradient": self.about.gradient,
+            "settings": dict(self.settings),
+        }
+
+
+def listed() -> list[Listed]:
+    """Return what is built in, with settings as the names stand for them."""
+    lines = []
+    for name, entry in ESTIMATORS.items():
+        estimator: Any = load_estimator(name)
+        lines.append(
+            Listed(
+                name=name,
+                note=entry.note,
+                about=estimator.about,
+                needs=tuple(sorted(needs_of(estimator))),
+                settings=estimator.model_dump(mode="json"),
+            )
+        )
+    return lines
 
 
 def _checked(name: str, estimator: Any) -> CreditEstimator:
