@@ -20,7 +20,7 @@ from sanderling.credit.episodes import settled
 from sanderling.credit.paths import FloatArray, Path, paths, per_turn
 from sanderling.credit.protocol import About, Credit, Needs
 from sanderling.credit.turn_rewards import outcomes
-from sanderling.types import Branch, Group, Signal
+from sanderling.types import Branching, Group, Signal
 
 Leaves = tuple[int, ...]
 
@@ -59,7 +59,7 @@ class Forest:
 
 def _parent(path: Path, rows: dict[str, int]) -> int | None:
     root = path.episode.members[0].trajectory
-    return rows.get(root.parent_id or "") if root.branch is Branch.FORK else None
+    return rows.get(root.parent_id or "") if root.branching is Branching.FORK else None
 
 
 class TreeGrpo(BaseModel):

@@ -5,7 +5,7 @@
         {"action": {"token_ids": [4], "rollout_logprobs": [-0.7], "policy_versions": [0]},
          "observation": {"token_ids": [2]}, "state_key": "S", "reward": 0.0, "score": 0.5}]}]}
 
-A member may also have "membership", "gradient", "parent_id", "forked_at", "branch", and "values":
+A member may also have "membership", "gradient", "parent_id", "forked_at", "branching", and "values":
 {"at_turns": [0.5], "at_tokens": [0.5], "at_end": 0.2}, of which the last two may be left out. Other keys are ignored.
 """
 
@@ -20,7 +20,7 @@ import numpy as np
 
 from sanderling.types import (
     Action,
-    Branch,
+    Branching,
     Disposition,
     Graded,
     Gradient,
@@ -73,7 +73,7 @@ def _member(content: Mapping[str, Any], group_id: str, task_id: str) -> Member:
         stop=StopReason(content["stop"]),
         parent_id=content.get("parent_id"),
         forked_at=content.get("forked_at"),
-        branch=Branch(content.get("branch", "row")),
+        branching=Branching(content.get("branching", "row")),
     )
     return Member(
         trajectory=trajectory,
