@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from sanderling.credit.comparison import Normalise, compared
@@ -46,15 +47,24 @@ class Forest:
     def behind(self, i: int, k: int) -> Leaves:
         """Return the leaves that go through turn k of path i, in order."""
         while (parent := self.parents[i]) is not None and k < self.gathered[i].first_own:
-            i = parent
+            i, k = parent, int(self._shared_row(i, parent)[k])
         return tuple(sorted({i, *self._forked_after(i, k)}))
 
     def _forked_after(self, i: int, k: int) -> list[int]:
+        """Return the leaves that were forked from path i behind its turn k, and those forked from them; -1: all."""
         found = []
         for child in self.children[i]:
-            if self.gathered[child].first_own > k:
-                found += [child, *self._forked_after(child, -1)]
+            row, shared = self._shared_row(child, i), self.gathered[child].first_own
+            last = int(row[shared - 1]) if shared else int(row[0]) - 1 if len(row) else -1
+            if last >= k:
+                same = np.flatnonzero(row[:shared] == k)
+                found += [child, *self._forked_after(child, int(same[0]) if len(same) else -1)]
         return found
+
+    def _shared_row(self, child: int, parent: int) -> NDArray[np.intp]:
+        """Return the places in the parent's path of the turns of the row that the child was forked from."""
+        row = self.gathered[child].episode.members[0].trajectory.parent_id
+        return self.gathered[parent].places[row or ""]
 
 
 def _parent(path: Path, rows: dict[str, int]) -> int | None:
