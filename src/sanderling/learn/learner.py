@@ -19,6 +19,7 @@ from sanderling.batch.micro import MicroBatch, has_trained_tokens, is_live, micr
 from sanderling.errors import CheckpointError, LearnerError
 from sanderling.learn.adapters import additions, load_additions, merged_weights
 from sanderling.learn.config import LearnerConfig, OptimizerConfig
+from sanderling.learn.critic import Critic
 from sanderling.learn.preparation import prepare
 from sanderling.learn.tally import LearnerReport, StepTally
 from sanderling.loss.corrections import old_share
@@ -34,8 +35,11 @@ class Learner:
     The model stays in evaluation mode: dropout would make the trainer's policy another one than the sampler's.
     """
 
-    def __init__(self, model: PreTrainedModel, config: LearnerConfig | None = None) -> None:
+    def __init__(
+        self, model: PreTrainedModel, config: LearnerConfig | None = None, critic: Critic | None = None
+    ) -> None:
         self.config = config or LearnerConfig()
+        self.critic = critic  # of the same model; saved and restored with it
         self._reference = _frozen_copy(model.eval(), self.config) if self.config.loss.kl_coefficient > 0.0 else None
         self.model = prepare(model.eval(), self.config)
         self.policy_version = 0  # optimiser updates since the start of the run
@@ -102,13 +106,14 @@ class Learner:
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint needs besides the model's weights: optimiser, low-rank additions, number of updates,
-        random state."""
+        random state, value model."""
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
         return {
             "additions": additions(self.model),
             "optimizer": self._optimizer.state_dict(),
             "policy_version": self.policy_version,
             "rng": {"cpu": torch.get_rng_state(), "cuda": cuda},
+            "critic": None if self.critic is None else self.critic.state(),
         }
 
     def load_state(self, state: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
@@ -126,6 +131,8 @@ class Learner:
             else:
                 self._load_weights(weights)
             self._optimizer.load_state_dict(state["optimizer"])
+            if self.critic is not None:
+                self.critic.load_state(state["critic"])
         except (RuntimeError, ValueError, KeyError) as error:
             raise CheckpointError(f"the checkpoint doesn't fit this model: {error}") from error
         self.policy_version = int(state["policy_version"])
