@@ -8,7 +8,7 @@ from pathlib import Path
 from sanderling.harness.protocol import Harness
 from sanderling.sandbox.protocol import Kept, SandboxSpec
 from sanderling.tasks.protocol import TaskSet
-from sanderling.types import Task
+from sanderling.types import Signal, Task
 from sanderling.verify.protocol import Verifier
 
 
@@ -33,6 +33,7 @@ class Environment:
     task_kind: str = ""  # key of the tasks' metadata that says what kind they are of; "": no kinds (see `TaskStream`)
     certificate: Path | None = None  # of an audit, where one comes with the environment; see docs/audit.md
     kept: Kept = Kept.NOTHING  # between the commands of an episode; INTERPRETER where those are warm scripts
+    provides: frozenset[Signal] = frozenset()  # TURN_REWARDS, TURN_SCORES: what its harness says of single turns
 
     def sandbox_spec(self, task: Task) -> SandboxSpec:
         return SandboxSpec(

@@ -108,6 +108,9 @@ class Turn:
     observation: Observation
     reward: float = 0.0
     state_key: str | None = None  # digest of the world in which the action was taken; None where it has none
+    score: float | None = (
+        None  # how good the environment finds the state that the turn left behind; None: it doesn't say
+    )
 
 
 class StopReason(StrEnum):
@@ -169,6 +172,13 @@ class Timing:
     total_s: float = 0.0
 
 
+class Branching(StrEnum):
+    """What a trajectory with a parent is."""
+
+    ROW = "row"  # goes on with its parent's episode under a rewritten context: the same sample, the same reward
+    FORK = "fork"  # goes on from a state of its parent with fresh actions: a sample and an episode of its own
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trajectory:
     """The record of one episode (one branch of it, where an episode has several).
@@ -187,6 +197,7 @@ class Trajectory:
     isolation: str = "unknown"  # what contained the agent's commands, as the sandbox backend names it
     parent_id: str | None = None
     forked_at: int | None = None  # number of turns shared with the parent
+    branching: Branching = Branching.ROW  # how it relates to its parent; without one it says nothing
     # of the root: commands and timing of the whole episode; of a branch: its own tokens and bad calls
     usage: Usage = field(default_factory=Usage)
     timing: Timing = field(default_factory=Timing)
@@ -195,6 +206,11 @@ class Trajectory:
     def terminal(self) -> bool:
         """The episode reached an end of its own (as against being cut by a budget or by a failure of ours)."""
         return not (self.stop.truncated or self.stop.infrastructure)
+
+    @property
+    def begins_episode(self) -> bool:
+        """It is the first row of an episode: no parent, or a fork."""
+        return self.parent_id is None or self.branching is Branching.FORK
 
     @property
     def num_action_tokens(self) -> int:
@@ -296,6 +312,30 @@ class Finding:
     explanation: str
 
 
+class Signal(StrEnum):
+    """What a run may know besides the reward at the end. An estimator says which of them it can't do without."""
+
+    SIBLINGS = "siblings"  # at least two episodes per group
+    STATE_KEYS = "state keys"  # `Turn.state_key`
+    TURN_REWARDS = "turn rewards"  # `Turn.reward`
+    TURN_SCORES = "turn scores"  # `Turn.score`
+    TURN_VALUES = "turn values"  # `Values.at_turns`
+    TOKEN_VALUES = "token values"  # `Values.at_tokens`
+    FORKS = "forks"  # trajectories whose `branching` is FORK
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Values:
+    """What a trajectory was expected to earn from each point on, in units of the reward, by a critic or by forks.
+
+    A value belongs to the state before an action or token, and includes nothing that was earned before.
+    """
+
+    at_turns: NDArray[np.float64]  # (n_turns,) when each action began
+    at_tokens: NDArray[np.float64] | None = None  # (n_action_tokens,) before each action token of all turns
+    at_end: float | None = None  # behind the last observation; read only where a budget ended the episode
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
     """A trajectory with its verdict and what was decided about it."""
@@ -304,6 +344,7 @@ class Member:
     verdict: Verdict
     disposition: Disposition
     findings: tuple[Finding, ...] = ()
+    values: Values | None = None  # None: nobody estimated them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -315,8 +356,8 @@ class Group:
     members: tuple[Member, ...]
 
     def roots(self) -> tuple[Member, ...]:
-        """Return one member for each episode: its first row. What counts episodes counts these."""
-        return tuple(m for m in self.members if m.trajectory.parent_id is None)
+        """Return one member for each episode: its first row. What counts episodes counts these; forks are episodes."""
+        return tuple(m for m in self.members if m.trajectory.begins_episode)
 
     def graded(self) -> tuple[Member, ...]:
         """Return the members that enter the baseline; statistics never see any other.

@@ -123,7 +123,7 @@ async def _run(plan: Plan, stage: Stage, config: RolloutConfig) -> tuple[Member,
     grade_s = time.monotonic() - began
     trajectory = replace(trajectory, timing=replace(trajectory.timing, grade_s=grade_s))
     rows = [trajectory, *(replace(row, stop=trajectory.stop, detail=trajectory.detail) for row in episode.further)]
-    fate = dispose(trajectory, verdict, config)
+    fate = dispose(trajectory, verdict, config, action_tokens=sum(row.num_action_tokens for row in rows))
     return tuple(Member(trajectory=row, verdict=verdict, disposition=fate) for row in rows)
 
 
