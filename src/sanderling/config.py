@@ -16,9 +16,9 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from sanderling.batch.config import BatchConfig
-from sanderling.engine.vllm_config import VllmConfig
 from sanderling.credit.catalogue import ESTIMATORS, load_estimator
 from sanderling.credit.protocol import needs_of
+from sanderling.engine.vllm_config import VllmConfig
 from sanderling.errors import ConfigError
 from sanderling.learn.config import OptimizerConfig, TrainerConfig
 from sanderling.learn.critic_config import CriticConfig
