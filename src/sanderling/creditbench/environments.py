@@ -169,10 +169,10 @@ def two_ways(name: str = "lengths", *, short: float = 0.55, long: float = 0.75) 
     return _process(name, transitions, long_turns + 2, lambda s, _t: min(s, states - 1), ends=(goal, lost))
 
 
-def cut_short(name: str = "truncation") -> FiniteMdp:
-    """Return 10 rooms, 8 tasks that start in the first 8, 6 turns while sampling and 24 in the objective.
+def careful_or_gamble(name: str, *, max_turns: int) -> FiniteMdp:
+    """Return 10 rooms and 8 tasks that start in the first 8; `max_turns` while sampling, 24 in the objective.
 
-    Careful play goes one room on (0.98); a gamble wins at once with 0.25 and loses otherwise.
+    Careful play goes one room on (0.98) and needs up to 10 turns; a gamble wins at once with 0.25 and loses otherwise.
     """
     count = 10
     goal, lost = count, count + 1
@@ -187,7 +187,7 @@ def cut_short(name: str = "truncation") -> FiniteMdp:
         transitions=transitions,
         goal=goal,
         terminal=np.arange(count + 2) >= goal,
-        max_turns=6,
+        max_turns=max_turns,
         eval_turns=24,
         views=table(count + 2, 24, lambda s, _t: s),
         keys=table(count + 2, 24, lambda s, _t: s),
@@ -229,7 +229,7 @@ ENVIRONMENTS: Mapping[str, Environment] = {
         make=two_ways, success=0.7, updates=6000, question="short and worse, or long and better"
     ),
     "truncation": Environment(
-        make=cut_short, success=0.5, updates=1600, question="sampled with 6 turns, used with 24"
+        make=lambda: careful_or_gamble("truncation", max_turns=6), success=0.5, updates=1600, question="sampled with 6 turns, used with 24"
     ),
 }
 """The environments of the table by name. Stale samplers and losses of infrastructure are conditions on some of them."""

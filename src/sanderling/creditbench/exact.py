@@ -42,6 +42,18 @@ def solve(mdp: FiniteMdp, policy: FloatArray, turns: int | None = None) -> Solut
     return Solution(values=values, action_values=action_values)
 
 
+def successes(mdp: FiniteMdp, policies: FloatArray) -> FloatArray:
+    """Return J of each policy, (K,) for `policies` (K, F, A)."""
+    values = np.zeros((len(policies), len(mdp.terminal)))
+    values[:, mdp.goal] = 1.0
+    for t in reversed(range(mdp.eval_turns)):
+        worth = np.einsum("sax,kx->ksa", mdp.transitions, values)
+        values = (policies[:, mdp.views[:, t]] * worth).sum(-1)
+        values[:, mdp.terminal] = 0.0
+        values[:, mdp.goal] = 1.0
+    return values[:, list(mdp.starts)].mean(1)
+
+
 def success(mdp: FiniteMdp, policy: FloatArray) -> float:
     """Return J, between 0 and 1."""
     return float(solve(mdp, policy).values[0, list(mdp.starts)].mean())

@@ -127,11 +127,11 @@ class _Run:
                 batch = with_values(batch, *self.table.read(part))
             found.append(weighted_advantages(batch, self.estimator, turns, self.arm.aggregation))
             if self.table is not None:
-                self.table.learn(part, _targets(self.estimator, batch, turns))
+                self.table.learn(part, value_targets(self.estimator, batch, turns))
         return np.stack(found), auxiliary
 
 
-def _targets(estimator: CreditEstimator, batch: Sequence[Group], turns: int) -> FloatArray:
+def value_targets(estimator: CreditEstimator, batch: Sequence[Group], turns: int) -> FloatArray:
     """Return what the values should have been (N, turns), as the estimator says; full returns."""
     if not isinstance(estimator, LearnsValues):
         raise TypeError(f"{type(estimator).__name__} reads values and doesn't say what they should be")
@@ -141,6 +141,10 @@ def _targets(estimator: CreditEstimator, batch: Sequence[Group], turns: int) -> 
 
 def _open(place: Place, arm: Arm, rng: np.random.Generator) -> _Run:
     estimator = None if arm.estimator == EXACT else load_estimator(arm.estimator, arm.settings)
-    features = {ValueSource.HISTORY: place.mdp.views, ValueSource.OBSERVATION: place.mdp.keys}.get(arm.values)
-    table = None if features is None else ValueTable(features=features)
-    return _Run(place=place, arm=arm, estimator=estimator, rng=rng, table=table)
+    return _Run(place=place, arm=arm, estimator=estimator, rng=rng, table=value_table(place.mdp, arm))
+
+
+def value_table(mdp: FiniteMdp, arm: Arm, policies: int = 1) -> ValueTable | None:
+    """Return the table that an arm's values are learnt in, or None where it has none."""
+    features = {ValueSource.HISTORY: mdp.views, ValueSource.OBSERVATION: mdp.keys}.get(arm.values)
+    return None if features is None else ValueTable(features=features, policies=policies)

@@ -29,27 +29,30 @@ class ValueSource(StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class ValueTable:
-    """One value per feature, and how it learns."""
+    """One value per policy and feature, and how it learns."""
 
     features: IntArray  # (S, T + 1)
+    policies: int = 1
     step: float = 0.5
-    table: FloatArray = field(init=False)
+    table: FloatArray = field(init=False)  # (policies, features)
 
     def __post_init__(self) -> None:
-        self.table = np.zeros(int(self.features.max()) + 1)
+        self.table = np.zeros((self.policies, int(self.features.max()) + 1))
 
     def read(self, walks: Walks) -> tuple[FloatArray, FloatArray]:
         """Return values before each turn (N, T) and behind the last observation (N,)."""
         turns = walks.states.shape[1]
-        return self.table[self.features[walks.states, np.arange(turns)]], self.table[self.features[walks.ends, turns]]
+        before = self.features[walks.states, np.arange(turns)]
+        return self.table[walks.policies[:, None], before], self.table[walks.policies, self.features[walks.ends, turns]]
 
     def learn(self, walks: Walks, targets: FloatArray) -> None:
         """Move half-way to the mean of `targets` (N, T) over the turns that were taken, feature by feature."""
-        seen = self.features[walks.states, np.arange(walks.states.shape[1])][walks.taken]
-        counts = np.bincount(seen, minlength=len(self.table))
-        sums = np.bincount(seen, targets[walks.taken], minlength=len(self.table))
-        hit = counts > 0
-        self.table[hit] += self.step * (sums[hit] / counts[hit] - self.table[hit])
+        before = self.features[walks.states, np.arange(walks.states.shape[1])]
+        seen = (walks.policies[:, None] * self.table.shape[1] + before)[walks.taken]
+        counts = np.bincount(seen, minlength=self.table.size)
+        sums = np.bincount(seen, targets[walks.taken], minlength=self.table.size)
+        flat, hit = self.table.ravel(), counts > 0
+        flat[hit] += self.step * (sums[hit] / counts[hit] - flat[hit])
 
 
 def continuation_values(
