@@ -16,7 +16,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -46,10 +46,11 @@ def two_keys(name: str, *, visible: bool, unique_keys: bool = False) -> FiniteMd
     states = turns * width
     goal, lost = states, states + 1
     transitions = np.zeros((states + 2, actions, states + 2))
-    turn_rewards = np.zeros((states + 2, actions))
+    turn_rewards, scores = np.zeros((states + 2, actions)), np.full(states + 2, np.nan)
     for t in range(turns):
         for done in range(width):
             here = t * width + done
+            scores[here] = done / keys
             for action in range(actions):
                 right = t < keys and action == 0
                 after = min(done + right, keys)
@@ -64,9 +65,8 @@ def two_keys(name: str, *, visible: bool, unique_keys: bool = False) -> FiniteMd
         state = min(state, states - 1)
         return state if visible else state // width
 
-    return _process(
-        name, transitions, turns, seen, turn_rewards=turn_rewards, unique_keys=unique_keys, ends=(goal, lost)
-    )
+    process = _process(name, transitions, turns, seen, ends=(goal, lost))
+    return replace(process, turn_rewards=turn_rewards, scores=scores, unique_keys=unique_keys)
 
 
 def rooms(name: str = "revisits") -> FiniteMdp:
@@ -83,7 +83,8 @@ def rooms(name: str = "revisits") -> FiniteMdp:
     turn_rewards = np.zeros((count + 1, 3))
     turn_rewards[:count, 0] = 1.0 / count
     _stay(transitions, count)
-    return _process(name, transitions, turns, lambda s, _t: s, turn_rewards=turn_rewards, ends=(count,))
+    process = _process(name, transitions, turns, lambda s, _t: s, ends=(count,))
+    return replace(process, turn_rewards=turn_rewards, scores=np.arange(count + 1) / count)
 
 
 def luck(name: str = "luck") -> FiniteMdp:
@@ -235,7 +236,7 @@ ENVIRONMENTS: Mapping[str, Environment] = {
 """The environments of the table by name. Stale samplers and losses of infrastructure are conditions on some of them."""
 
 
-def _process(  # noqa: PLR0913 - one assembles, nobody else calls it
+def _process(  # noqa: PLR0913
     name: str,
     transitions: FloatArray,
     turns: int,
@@ -243,8 +244,6 @@ def _process(  # noqa: PLR0913 - one assembles, nobody else calls it
     *,
     ends: tuple[int, ...],
     key: Callable[[int, int], int] | None = None,
-    turn_rewards: FloatArray | None = None,
-    unique_keys: bool = False,
 ) -> FiniteMdp:
     states = len(transitions)
     return FiniteMdp(
@@ -256,8 +255,6 @@ def _process(  # noqa: PLR0913 - one assembles, nobody else calls it
         eval_turns=turns,
         views=table(states, turns, seen),
         keys=table(states, turns, key or seen),
-        unique_keys=unique_keys,
-        turn_rewards=turn_rewards,
     )
 
 

@@ -32,6 +32,7 @@ class FiniteMdp:
     unique_keys: bool = False  # every key gets a nonce, as a time stamp in an observation does
     starts: tuple[int, ...] = (0,)  # each is a task
     turn_rewards: FloatArray | None = None  # (S, A) what a turn is paid where the environment pays per turn
+    scores: FloatArray | None = None  # (S,) how good a state is, where the environment says so; NaN: it doesn't
 
     @property
     def num_views(self) -> int:

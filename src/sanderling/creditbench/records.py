@@ -6,13 +6,14 @@ in a record: a state that the policy can't see leaves no trace, which is what ma
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import numpy as np
 
-from sanderling.creditbench.mdp import FiniteMdp, FloatArray
+from sanderling.creditbench.mdp import FiniteMdp, FloatArray, IntArray
 from sanderling.creditbench.sampling import Walks
 from sanderling.types import (
     Action,
@@ -39,10 +40,11 @@ class CutRule(StrEnum):
 
 
 class TurnPay(StrEnum):
-    """Whether records hold the reward of each turn."""
+    """What records hold about single turns."""
 
     NONE = "none"
-    PAID = "paid"
+    PAID = "paid"  # `Turn.reward`
+    SCORED = "scored"  # `Turn.score` of the state that the turn left behind
 
 
 _TRAINED = {
@@ -81,22 +83,19 @@ class Recorder:
         before, after = np.arange(walks.states.shape[1]), np.arange(1, walks.states.shape[1] + 1)
         following = np.concatenate([walks.states[:, 1:], walks.ends[:, None]], axis=1)
         columns = (
-            mdp.views[walks.states, before].tolist(),
-            walks.actions.tolist(),
-            mdp.views[following, after].tolist(),
-            mdp.keys[walks.states, before].tolist(),
+            walks.policies[:, None] + np.zeros_like(walks.actions),
+            mdp.views[walks.states, before],
+            walks.actions,
+            mdp.views[following, after],
+            mdp.keys[walks.states, before],
         )
-        paid = np.zeros(walks.states.shape) if mdp.turn_rewards is None or self.pay is TurnPay.NONE else None
-        rewards = (mdp.turn_rewards[walks.states, walks.actions] if paid is None else paid).tolist()  # type: ignore[index]
-        lengths, which, starts = walks.lengths.tolist(), walks.policies.tolist(), walks.states[:, 0].tolist()
+        pay = self._pay(walks, following).tolist()
+        steps = np.stack(columns, axis=-1).tolist()
+        lengths, starts = walks.lengths.tolist(), walks.states[:, 0].tolist()
         members: list[Member] = []
-        for i, (views, actions, seen, keys, pay) in enumerate(zip(*columns, rewards, strict=True)):
-            path = zip(views, actions, seen, keys, pay, strict=True)
-            turns = tuple(
-                self._turn((which[i], *step[:4], i if mdp.unique_keys else -1, t), step[4])
-                for t, step in enumerate(path)
-                if t < lengths[i]
-            )
+        for i, path in enumerate(steps):
+            nonce = f"#{i}" if mdp.unique_keys else ""
+            turns = tuple(self._turn(path[t], pay[i][t], f"{nonce}.{t}" if nonce else "") for t in range(lengths[i]))
             gone = lost is not None and bool(lost[i])
             members.append(self._member(walks, i, (starts[i], size), turns, gone))
         return [
@@ -127,23 +126,27 @@ class Recorder:
             trajectory=record, verdict=_NO_VERDICT if lost else _VERDICTS[reward], disposition=disposition
         )
 
-    def _turn(self, step: tuple[int, ...], reward: float) -> Turn:
-        policy, view, action, seen, key, nonce, number = step
-        name = (policy, view, action, seen, key, int(reward * 1e6))
-        known = self._turns.get(name)
-        if known is None:
-            known = self._turns[name] = self._new_turn(step, reward)
-        if nonce < 0:
-            return known
-        return Turn(
-            action=known.action,
-            observation=known.observation,
-            reward=reward,
-            state_key=f"{key}#{nonce}.{number}",
-        )
+    def _pay(self, walks: Walks, following: IntArray) -> FloatArray:
+        """Return what is said of each turn, (N, T): its reward, the score behind it, or NaN for nothing."""
+        match self.pay:
+            case TurnPay.PAID if self.mdp.turn_rewards is not None:
+                return self.mdp.turn_rewards[walks.states, walks.actions]
+            case TurnPay.SCORED if self.mdp.scores is not None:
+                return self.mdp.scores[following]
+            case TurnPay.NONE:
+                return np.full(walks.states.shape, np.nan)
+            case _:
+                raise ValueError(f"{self.mdp.name} says nothing of single turns; expected pay NONE, got {self.pay}")
 
-    def _new_turn(self, step: tuple[int, ...], reward: float) -> Turn:
-        policy, view, action, seen, key, _, _ = step
+    def _turn(self, step: list[int], pay: float, nonce: str) -> Turn:
+        said = -1 if math.isnan(pay) else round(pay * 1e6)
+        known = self._turns.get(name := (*step, said))
+        if known is None:
+            known = self._turns[name] = self._new_turn(step, pay)
+        return replace(known, state_key=f"{known.state_key}{nonce}") if nonce else known
+
+    def _new_turn(self, step: list[int], pay: float) -> Turn:
+        policy, view, action, seen, key = step
         logprob = np.log(self.policies[policy, view, action])
         return Turn(
             action=Action(
@@ -156,6 +159,7 @@ class Recorder:
             observation=Observation(
                 token_ids=np.array([self.mdp.num_actions + seen], dtype=np.int32), text=f"see {seen}"
             ),
-            reward=reward,
+            reward=pay if self.pay is TurnPay.PAID else 0.0,
+            score=pay if self.pay is TurnPay.SCORED and not math.isnan(pay) else None,
             state_key=f"{key}",
         )
