@@ -10,7 +10,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from sanderling.creditbench.mdp import FloatArray
+from sanderling.credit.catalogue import load_estimator
+from sanderling.creditbench.gradients import logit_gradients, weighted_advantages
+from sanderling.creditbench.mdp import FiniteMdp, FloatArray
+from sanderling.creditbench.measurement import GROUP_SIZE, GROUPS_PER_UPDATE, PER_UPDATE, PIECE, Place
+from sanderling.creditbench.quality import Quality, measure
+from sanderling.creditbench.records import Recorder
 from sanderling.loss.config import LossConfig
 
 ANY = 1e9
@@ -58,3 +63,28 @@ def coefficients(now: FloatArray, sampler: FloatArray, weighted: FloatArray, con
     out = np.zeros_like(weighted)
     out[trained] = -logprobs.grad.numpy()  # type: ignore[union-attr]
     return out
+
+
+def measure_corrections(mdp: FiniteMdp, sampled: FloatArray, now: FloatArray, updates: int, seed: int) -> dict[str, Quality]:
+    """Return the quality of RLOO's gradient at policy `now` (F, A) from episodes of `sampled` (F, A), by correction.
+
+    Single-token ratios leave what an old policy met on its way uncorrected, so that none of them is exact.
+    """
+    sampler, target = Place(mdp=mdp, policy=sampled), Place(mdp=mdp, policy=now)
+    rng, estimator = np.random.default_rng(seed), load_estimator("rloo")
+    samples: dict[str, list[FloatArray]] = {name: [] for name in CORRECTIONS}
+    turns: list[FloatArray] = []
+    for first in range(0, updates, PIECE):
+        walks = sampler.walks(min(PIECE, updates - first), rng)
+        groups = Recorder(mdp=mdp, policies=sampled[None]).groups(walks, GROUP_SIZE)
+        batches = [groups[i : i + GROUPS_PER_UPDATE] for i in range(0, len(groups), GROUPS_PER_UPDATE)]
+        length = walks.states.shape[1]
+        given = np.stack([weighted_advantages(batch, estimator, length, "sequence-sum") for batch in batches])
+        views = mdp.views[walks.states, np.arange(length)]
+        new, old = (np.log(p[views, walks.actions]).reshape(given.shape) for p in (now, sampled))
+        for name, config in CORRECTIONS.items():
+            found = logit_gradients(mdp, now, walks, coefficients(new, old, given, config))
+            samples[name].append(found.reshape(len(found), -1))
+        turns.append(walks.lengths.reshape(-1, PER_UPDATE).sum(1).astype(np.float64))
+    exact, spent = target.exact_gradient.ravel(), np.concatenate(turns)
+    return {name: measure(np.concatenate(parts), exact, spent) for name, parts in samples.items()}

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -37,14 +38,22 @@ class Estimate:
 class Quality:
     """Of one estimator in one environment."""
 
-    cosine: Estimate | None  # None: the gradient is zero in every update, or so noisy that it has no direction
-    turns_for_snr_1: Estimate | None
+    cosine: Estimate | None  # None: no signal, or so noisy that the mean has no direction yet
+    turns_for_snr_1: Estimate | None  # None: no signal, or the mean points away from the exact gradient
     turns_per_update: float
     updates: int
+    has_signal: bool  # some update has a gradient that isn't zero
 
-    @property
-    def has_signal(self) -> bool:
-        return self.cosine is not None
+    def as_json(self) -> dict[str, Any]:
+        """Return plain numbers; intervals are [low, high]."""
+        measured = {"cosine": self.cosine, "turns_for_snr_1": self.turns_for_snr_1}
+        return {
+            **{name: None if found is None else found.value for name, found in measured.items()},
+            "interval": {name: None if found is None else [found.low, found.high] for name, found in measured.items()},
+            "signal": self.has_signal,
+            "turns_per_update": self.turns_per_update,
+            "updates": self.updates,
+        }
 
 
 def measure(samples: FloatArray, exact: FloatArray, turns_per_update: FloatArray) -> Quality:
@@ -59,7 +68,9 @@ def measure(samples: FloatArray, exact: FloatArray, turns_per_update: FloatArray
     whole = sums.total()
     turns, updates = float(turns_per_update.mean()), len(samples)
     if not np.any(samples):
-        return Quality(cosine=None, turns_for_snr_1=None, turns_per_update=turns, updates=updates)
+        return Quality(
+            cosine=None, turns_for_snr_1=None, turns_per_update=turns, updates=updates, has_signal=False
+        )
     rest = [sums.without(block) for block in range(BLOCKS)]
     cosine = _jackknife(_cosine(whole, exact), np.array([_cosine(part, exact) for part in rest]))
     needed = _jackknife(
@@ -70,6 +81,7 @@ def measure(samples: FloatArray, exact: FloatArray, turns_per_update: FloatArray
         turns_for_snr_1=None if needed is None else _exponentiated(needed),
         turns_per_update=turns,
         updates=updates,
+        has_signal=True,
     )
 
 
