@@ -170,13 +170,11 @@ class Timing:
     total_s: float = 0.0
 
 
-class Branch(StrEnum):
+class Branching(StrEnum):
     """What a trajectory with a parent is."""
 
-    ROW = "row"  # a further row of the parent's episode, whose context was rewritten: same reward, counts once
-    FORK = (
-        "fork"  # an episode of its own, sampled anew from a state of the parent: own reward, shared turns of the parent
-    )
+    ROW = "row"  # goes on with its parent's episode under a rewritten context: the same sample, the same reward
+    FORK = "fork"  # goes on from a state of its parent with fresh actions: a sample and an episode of its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +195,7 @@ class Trajectory:
     isolation: str = "unknown"  # what contained the agent's commands, as the sandbox backend names it
     parent_id: str | None = None
     forked_at: int | None = None  # number of turns shared with the parent
-    branch: Branch = Branch.ROW  # says something only where there is a parent
+    branching: Branching = Branching.ROW  # how it relates to its parent; without one it says nothing
     # of the root: commands and timing of the whole episode; of a branch: its own tokens and bad calls
     usage: Usage = field(default_factory=Usage)
     timing: Timing = field(default_factory=Timing)
@@ -209,8 +207,8 @@ class Trajectory:
 
     @property
     def begins_episode(self) -> bool:
-        """It is the first row of an episode: of one that started with the task, or of a fork."""
-        return self.parent_id is None or self.branch is Branch.FORK
+        """It is the first row of an episode: no parent, or a fork."""
+        return self.parent_id is None or self.branching is Branching.FORK
 
     @property
     def num_action_tokens(self) -> int:
@@ -321,7 +319,7 @@ class Signal(StrEnum):
     TURN_SCORES = "turn scores"  # `Turn.score`
     TURN_VALUES = "turn values"  # `Values.at_turns`
     TOKEN_VALUES = "token values"  # `Values.at_tokens`
-    FORKS = "forks"  # trajectories whose `branch` is FORK
+    FORKS = "forks"  # trajectories whose `branching` is FORK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -356,7 +354,7 @@ class Group:
     members: tuple[Member, ...]
 
     def roots(self) -> tuple[Member, ...]:
-        """Return one member for each episode: its first row. What counts episodes counts these."""
+        """Return one member for each episode: its first row. What counts episodes counts these; forks are episodes."""
         return tuple(m for m in self.members if m.trajectory.begins_episode)
 
     def graded(self) -> tuple[Member, ...]:

@@ -10,10 +10,22 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from sanderling.credit.bilevel_gae import BilevelGae
+from sanderling.credit.controls import OtherTasks, Reinforce, TurnIndex
+from sanderling.credit.decayed import Decayed
+from sanderling.credit.gigpo import Gigpo
+from sanderling.credit.group_value import GroupValueGae
 from sanderling.credit.grpo import Grpo
+from sanderling.credit.hgpo import Hgpo
 from sanderling.credit.opo import Opo
 from sanderling.credit.protocol import About, CreditEstimator, needs_of
+from sanderling.credit.reinforce_pp import ReinforcePlusPlus
 from sanderling.credit.rloo import Rloo
+from sanderling.credit.token_gae import TokenGae
+from sanderling.credit.tree import TreeGrpo, TreeValue
+from sanderling.credit.turn_gae import TurnGae
+from sanderling.credit.turn_rewards import AccumulatedTurns, MergedRewards, MtGrpo, TurnReturn
+from sanderling.credit.turn_scores import BoundedScores, TurnCredit
 from sanderling.errors import ConfigError, PluginError
 from sanderling.plugins import is_entry_point, load_object
 
@@ -34,6 +46,42 @@ ESTIMATORS: Mapping[str, Entry] = {
     "grpo-verl": Entry(build=Grpo, preset={"eps": 1e-6}, note="as verl computes it"),
     "grpo-trl": Entry(build=Grpo, preset={"eps": 1e-4}, note="as TRL computes it"),
     "opo": Entry(build=Opo),
+    "reinforce++": Entry(build=ReinforcePlusPlus),
+    "reinforce++-baseline": Entry(build=ReinforcePlusPlus, preset={"baseline": "group"}),
+    "gigpo": Entry(build=Gigpo),
+    "gigpo-mean": Entry(build=Gigpo, preset={"normalise": "none", "gamma": 1.0}, note="mean only, undiscounted"),
+    "gigpo-step": Entry(
+        build=Gigpo, preset={"normalise": "none", "gamma": 1.0, "episode_weight": 0.0}, note="the step part alone"
+    ),
+    "gigpo-verl-agent": Entry(
+        build=Gigpo, preset={"eps": 1e-6, "statistics": "turns"}, note="as verl-agent computes it by default"
+    ),
+    "hgpo": Entry(build=Hgpo),
+    "hgpo-released": Entry(
+        build=Hgpo, preset={"eps": 1e-6, "zeros": "dropped"}, note="as its released code computes it"
+    ),
+    "group-value-gae": Entry(build=GroupValueGae),
+    "turn-gae": Entry(build=TurnGae),
+    "token-gae": Entry(build=TokenGae),
+    "sao": Entry(
+        build=TokenGae, preset={"decay": "adaptive"}, note="lambda grows with the episode; for single rollouts"
+    ),
+    "compaction-gae": Entry(build=TokenGae, preset={"rows": "compaction"}, note="CompactionRL's form for several rows"),
+    "bilevel-gae": Entry(build=BilevelGae),
+    "mt-grpo": Entry(build=MtGrpo),
+    "mt-grpo-released": Entry(build=MtGrpo, preset={"eps": 1e-4}, note="with the epsilon of its released code"),
+    "turn-return": Entry(build=TurnReturn),
+    "turn-accumulated": Entry(build=AccumulatedTurns, note="biased; for comparison"),
+    "igpo": Entry(build=AccumulatedTurns, preset={"pool": "group"}, note="the paper's form for turn rewards"),
+    "merged-rewards": Entry(build=MergedRewards),
+    "turn-credit": Entry(build=TurnCredit),
+    "bounded-scores": Entry(build=BoundedScores),
+    "decayed": Entry(build=Decayed),
+    "tree-grpo": Entry(build=TreeGrpo),
+    "tree-value": Entry(build=TreeValue),
+    "reinforce": Entry(build=Reinforce, note="control"),
+    "other-tasks": Entry(build=OtherTasks, note="control"),
+    "turn-index": Entry(build=TurnIndex, note="control"),
 }
 """By name. The paper's form is the plain name; forms of other libraries carry theirs."""
 
@@ -121,9 +169,11 @@ def _load(name: str) -> Callable[..., CreditEstimator]:
     if (
         ":" not in name
         and not is_entry_point("credit", name)
-        and (near := difflib.get_close_matches(name, ESTIMATORS, n=1))
+        and (near := difflib.get_close_matches(name, ESTIMATORS, n=3))
     ):
-        raise PluginError(f"no credit estimator {name!r}; did you mean {near[0]!r}? Built in: {', '.join(ESTIMATORS)}")
+        raise PluginError(
+            f"no credit estimator {name!r}; did you mean {' or '.join(map(repr, near))}? Built in: {', '.join(ESTIMATORS)}"
+        )
     found = load_object("credit", name)
     if not callable(found):
         raise PluginError(

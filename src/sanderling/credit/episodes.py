@@ -64,10 +64,14 @@ def episodes(group: Group) -> tuple[Episode, ...]:
 
 def episode_rewards(gathered: Sequence[Episode]) -> NDArray[np.float64]:
     """Return the rewards (n,) with float residue removed: where all are equal up to rounding, they become equal."""
-    rewards = np.array([e.reward for e in gathered], dtype=np.float64)
-    if len(rewards) and np.ptp(rewards) <= RESIDUE * np.abs(rewards).max():
-        rewards[:] = rewards[0]
-    return rewards
+    return settled(np.array([e.reward for e in gathered], dtype=np.float64))
+
+
+def settled(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return numbers of one kind (n,), made equal where they are all equal up to rounding."""
+    if len(numbers) and np.ptp(numbers) <= RESIDUE * np.abs(numbers).max():
+        numbers = np.full_like(numbers, numbers[0])
+    return numbers
 
 
 def broadcast(gathered: Sequence[Episode], advantages: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:

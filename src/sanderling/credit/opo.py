@@ -1,4 +1,4 @@
-"""Length-weighted baseline (OPO, arXiv 2505.23585, eq. 6): the constant baseline of least variance for lengths L_i.
+"""Length-weighted baseline (OPO, arXiv 2505.23585): the constant baseline of least variance for lengths L_i.
 
     A_i = R_i - sum_j L_j R_j / sum_j L_j
 
@@ -24,7 +24,7 @@ class Opo(BaseModel):
     needs: ClassVar[Needs] = frozenset({Signal.SIBLINGS})
     about: ClassVar[About] = About(
         equation="A_i = R_i - sum_j L_j R_j / sum_j L_j",
-        source="arXiv 2505.23585 eq. 6",
+        source="arXiv 2505.23585",
         gradient="biased: the baseline holds the episode's own reward and length; the bias falls as 1/n",
     )
 

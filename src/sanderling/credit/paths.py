@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sanderling.credit.episodes import Episode, episodes
 from sanderling.errors import ConfigError
-from sanderling.types import Branch, Group, Member, Turn, Values
+from sanderling.types import Branching, Group, Member, Turn, Values
 
 FloatArray = NDArray[np.float64]
 
@@ -120,5 +120,5 @@ def _path(episode: Episode) -> Path:
         turns=tuple(turns),
         owners=tuple(owners),
         places=places,
-        first_own=(root.trajectory.forked_at or 0) if root.trajectory.branch is Branch.FORK else 0,
+        first_own=(root.trajectory.forked_at or 0) if root.trajectory.branching is Branching.FORK else 0,
     )
