@@ -33,9 +33,7 @@ class Arm:
     @property
     def told_more(self) -> bool:
         """It is told what episodes and outcomes don't say: something about turns, continuations, or the process."""
-        return (
-            self.estimator == EXACT or self.pay is not TurnPay.NONE or self.values is ValueSource.CONTINUATIONS
-        )
+        return self.estimator == EXACT or self.pay is not TurnPay.NONE or self.values is ValueSource.CONTINUATIONS
 
 
 _CRITIC = Arm(
@@ -50,7 +48,9 @@ ARMS: Mapping[str, Arm] = {
     "grpo": Arm(estimator="grpo", note="mean and deviation of the siblings"),
     "reinforce": Arm(estimator="reinforce", note="no baseline (control)"),
     "other-tasks": Arm(estimator="other-tasks", note="mean of the other group (control)"),
-    "rloo-sequence-mean": Arm(estimator="rloo", aggregation="sequence-mean", note="RLOO, every episode weighs the same"),
+    "rloo-sequence-mean": Arm(
+        estimator="rloo", aggregation="sequence-mean", note="RLOO, every episode weighs the same"
+    ),
     "rloo-token-mean": Arm(estimator="rloo", aggregation="token-mean", note="RLOO, every token weighs the same"),
     "gigpo": Arm(estimator="gigpo", note="as published: deviations, discount 0.95"),
     "gigpo-discounted": Arm(estimator="gigpo-mean", settings={"gamma": 0.95}, note="GiGPO, mean only, discount 0.95"),
@@ -143,5 +143,7 @@ def arm_of(name: str, mdp: FiniteMdp) -> Arm:
         arm = Arm(estimator=name, pay=pay, values=ValueSource.HISTORY if learnt else ValueSource.NONE)
     missing = {TurnPay.PAID: mdp.turn_rewards is None, TurnPay.SCORED: mdp.scores is None, TurnPay.NONE: False}
     if missing[arm.pay]:
-        raise ConfigError(f"{name!r} needs turns that are {arm.pay.value}; environment {mdp.name!r} says nothing of turns")
+        raise ConfigError(
+            f"{name!r} needs turns that are {arm.pay.value}; environment {mdp.name!r} says nothing of turns"
+        )
     return arm

@@ -56,8 +56,7 @@ class BenchResult:
     def as_json(self) -> dict[str, Any]:
         return {
             "environments": {
-                name: {arm: quality.as_json() for arm, quality in arms.items()}
-                for name, arms in self.qualities.items()
+                name: {arm: quality.as_json() for arm, quality in arms.items()} for name, arms in self.qualities.items()
             },
             "learning": {name: _study_json(arms) for name, arms in self.curves.items()},
             "expectations": [one.as_json() for one in self.checked],

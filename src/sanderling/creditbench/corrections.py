@@ -59,13 +59,15 @@ def coefficients(now: FloatArray, sampler: FloatArray, weighted: FloatArray, con
     if not trained.any():
         return np.zeros_like(weighted)
     loss, _ = policy_loss(logprobs, None, batch, config)
-    loss.backward()
+    (by_logprob,) = torch.autograd.grad(loss, logprobs)
     out = np.zeros_like(weighted)
-    out[trained] = -logprobs.grad.numpy()  # type: ignore[union-attr]
+    out[trained] = -by_logprob.numpy()
     return out
 
 
-def measure_corrections(mdp: FiniteMdp, sampled: FloatArray, now: FloatArray, updates: int, seed: int) -> dict[str, Quality]:
+def measure_corrections(
+    mdp: FiniteMdp, sampled: FloatArray, now: FloatArray, updates: int, seed: int
+) -> dict[str, Quality]:
     """Return the quality of RLOO's gradient at policy `now` (F, A) from episodes of `sampled` (F, A), by correction.
 
     Single-token ratios leave what an old policy met on its way uncorrected, so that none of them is exact.

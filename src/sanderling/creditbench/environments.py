@@ -217,26 +217,25 @@ ENVIRONMENTS: Mapping[str, Environment] = {
     ),
     "revisits": Environment(make=rooms, success=0.5, updates=1600, question="rooms are entered again; 16 turns"),
     "luck": Environment(make=luck, success=0.5, updates=6000, question="half of the outcome is luck, shown half-way"),
-    "alias": Environment(
-        make=alias, success=0.5, updates=1600, question="the key forgets what the policy remembers"
-    ),
+    "alias": Environment(make=alias, success=0.5, updates=1600, question="the key forgets what the policy remembers"),
     "alias-once": Environment(
         make=lambda: alias("alias-once", shown_at=7),
         success=0.5,
         updates=1600,
         question="alias, with the branch in the key of one turn",
     ),
-    "lengths": Environment(
-        make=two_ways, success=0.7, updates=6000, question="short and worse, or long and better"
-    ),
+    "lengths": Environment(make=two_ways, success=0.7, updates=6000, question="short and worse, or long and better"),
     "truncation": Environment(
-        make=lambda: careful_or_gamble("truncation", max_turns=6), success=0.5, updates=1600, question="sampled with 6 turns, used with 24"
+        make=lambda: careful_or_gamble("truncation", max_turns=6),
+        success=0.5,
+        updates=1600,
+        question="sampled with 6 turns, used with 24",
     ),
 }
 """The environments of the table by name. Stale samplers and losses of infrastructure are conditions on some of them."""
 
 
-def _process(  # noqa: PLR0913
+def _process(
     name: str,
     transitions: FloatArray,
     turns: int,
@@ -258,7 +257,7 @@ def _process(  # noqa: PLR0913
     )
 
 
-def _split(transitions: FloatArray, here: int, action: int, goal: int, lost: int, chance: float) -> None:  # noqa: PLR0913
+def _split(transitions: FloatArray, here: int, action: int, goal: int, lost: int, chance: float) -> None:
     transitions[here, action, goal] = chance
     transitions[here, action, lost] = 1.0 - chance
 

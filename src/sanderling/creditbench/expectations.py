@@ -103,7 +103,8 @@ def _found(
             difference, half = paired_difference(arm.areas, other.areas)
             return (difference, difference - half, difference + half)
         case "signal":
-            return (float(arm.has_signal),) * 3
+            signal = float(arm.has_signal)
+            return (signal, signal, signal)
         case "cosine" if arm.cosine is not None:
             return (arm.cosine.value, arm.cosine.low, arm.cosine.high)
         case "turns" if arm.turns_for_snr_1 is not None and other.turns_for_snr_1 is not None:
@@ -114,7 +115,7 @@ def _found(
 
 
 UNEARNED = 1.25
-"""How many times fewer turns than RLOO's can't come from a baseline: all that a perfect one saves is the noise of 8 siblings."""
+"""How many times fewer turns than RLOO's can't come from a baseline: a perfect one saves the noise of 8 siblings."""
 
 
 def unearned(null: Mapping[str, Quality], told_more: Mapping[str, bool]) -> list[str]:

@@ -159,9 +159,7 @@ class _State:
         self.weights = self.weights + rate * mean / (np.sqrt(square) + 1e-4)
 
 
-def curves_of(
-    mdp: FiniteMdp, learners: Mapping[str, Learner], effort: Effort, seed: int
-) -> dict[str, Curves]:
+def curves_of(mdp: FiniteMdp, learners: Mapping[str, Learner], effort: Effort, seed: int) -> dict[str, Curves]:
     """Return tuned curves by name; seeds of the same number start from the same features and draw from like streams."""
     return {name: tuned_curves(mdp, learner, effort, seed) for name, learner in learners.items()}
 

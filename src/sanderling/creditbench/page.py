@@ -19,8 +19,8 @@ _HEAD = """\
 `sanderling credit bench --out docs/results`, seed {seed}, {wall:.0f} s. [Numbers](credit-bench.json), and what the words mean:
 [credit.md](../credit.md).
 
-*Turns for SNR 1*: environment turns after which a gradient's noise is as small as the gradient; fewer is better. *Cosine*: of the
-mean gradient with the exact one; 1 is unbiased. Brackets are 95 % intervals. 2 groups of 8 episodes per update.
+*Turns for SNR 1*: environment turns after which a gradient's noise is as small as the gradient; fewer is better. *Cosine*: of
+the mean gradient with the exact one; 1 is unbiased. Brackets are 95 % intervals. 2 groups of 8 episodes per update.
 
 ![turns for SNR 1](credit-bench.svg)
 """
@@ -47,8 +47,8 @@ def document(result: BenchResult) -> str:
     parts += [_environment(name, arms) for name, arms in result.qualities.items()]
     if result.curves:
         parts.append(
-            f"## Learning curves\n\nToy policies at the same number of turns, {result.plan.curve_seeds} paired seeds, each with "
-            "the best of three learning rates by 8 other seeds. Area: mean success over the budget.\n"
+            f"## Learning curves\n\nToy policies at the same number of turns, {result.plan.curve_seeds} paired seeds, each "
+            "with the best of three learning rates by 8 other seeds. Area: mean success over the budget.\n"
         )
     parts += [_study(name, arms) for name, arms in result.curves.items()]
     return "\n".join(parts)
@@ -62,11 +62,15 @@ def _answers(result: BenchResult) -> str:
             continue
         bounds = [f"≥ {asked.at_least:g}"] if asked.at_least is not None else []
         bounds += [f"≤ {asked.at_most:g}"] if asked.at_most is not None else []
-        what = {"turns": f"turns / {asked.against}", "area": f"area - {asked.against}"}.get(asked.measure, asked.measure)
+        what = {"turns": f"turns / {asked.against}", "area": f"area - {asked.against}"}.get(
+            asked.measure, asked.measure
+        )
         value, low, high = one.found or (0.0, 0.0, 0.0)
         shown = f"{value:.3f} [{low:.3f}, {high:.3f}]" if asked.measure != "signal" else f"{value:g}"
         answer = f"**{one.answer.value}**" if one.answer is not Answer.MET else one.answer.value
-        lines.append(f"| {asked.claim} | {asked.environment}: {asked.arm}, {what} | {', '.join(bounds)} | {shown} | {answer} |")
+        lines.append(
+            f"| {asked.claim} | {asked.environment}: {asked.arm}, {what} | {', '.join(bounds)} | {shown} | {answer} |"
+        )
     lines.append("")
     lines.append(
         "No arm of the null environment is better than what it is told allows.\n"
@@ -77,7 +81,12 @@ def _answers(result: BenchResult) -> str:
 
 
 def _environment(name: str, arms: Mapping[str, Quality]) -> str:
-    lines = [f"## {name}\n", f"{QUESTIONS[name].capitalize()}.\n", "| arm | cosine | turns for SNR 1 | |", "|---|---|---|---|"]
+    lines = [
+        f"## {name}\n",
+        f"{QUESTIONS[name].capitalize()}.\n",
+        "| arm | cosine | turns for SNR 1 | |",
+        "|---|---|---|---|",
+    ]
     for arm, quality in arms.items():
         if not quality.has_signal:
             lines.append(f"| {arm} | no signal at all | – | {_note(arm)} |")

@@ -37,7 +37,7 @@ def draw(qualities: Mapping[str, Mapping[str, Quality]]) -> str:
     )
 
 
-def _panel(name: str, arms: Mapping[str, Quality], left: float, top: float, width: float) -> str:  # noqa: PLR0913
+def _panel(name: str, arms: Mapping[str, Quality], left: float, top: float, width: float) -> str:
     found = [q.turns_for_snr_1 for q in arms.values() if q.turns_for_snr_1 is not None]
     low = math.floor(math.log10(min((e.low for e in found), default=1.0)))
     high = min(7, math.ceil(math.log10(max((e.high for e in found), default=10.0))))

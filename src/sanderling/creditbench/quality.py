@@ -68,14 +68,10 @@ def measure(samples: FloatArray, exact: FloatArray, turns_per_update: FloatArray
     whole = sums.total()
     turns, updates = float(turns_per_update.mean()), len(samples)
     if not np.any(samples):
-        return Quality(
-            cosine=None, turns_for_snr_1=None, turns_per_update=turns, updates=updates, has_signal=False
-        )
+        return Quality(cosine=None, turns_for_snr_1=None, turns_per_update=turns, updates=updates, has_signal=False)
     rest = [sums.without(block) for block in range(BLOCKS)]
     cosine = _jackknife(_cosine(whole, exact), np.array([_cosine(part, exact) for part in rest]))
-    needed = _jackknife(
-        _log_turns(whole, exact), np.array([_log_turns(part, exact) for part in rest])
-    )
+    needed = _jackknife(_log_turns(whole, exact), np.array([_log_turns(part, exact) for part in rest]))
     return Quality(
         cosine=None if cosine is None else _within_one(cosine),
         turns_for_snr_1=None if needed is None else _exponentiated(needed),

@@ -52,15 +52,9 @@ _TRAINED = {
     for reward in (0.0, 1.0)
 }
 _CUT = {
-    CutRule.TRAIN: Disposition(
-        membership=Membership.MEMBER, reward=0.0, gradient=Gradient.FULL, reason="max_turns"
-    ),
-    CutRule.MASK: Disposition(
-        membership=Membership.MEMBER, reward=0.0, gradient=Gradient.NONE, reason="max_turns"
-    ),
-    CutRule.DROP: Disposition(
-        membership=Membership.EXCLUDED, reward=None, gradient=Gradient.NONE, reason="max_turns"
-    ),
+    CutRule.TRAIN: Disposition(membership=Membership.MEMBER, reward=0.0, gradient=Gradient.FULL, reason="max_turns"),
+    CutRule.MASK: Disposition(membership=Membership.MEMBER, reward=0.0, gradient=Gradient.NONE, reason="max_turns"),
+    CutRule.DROP: Disposition(membership=Membership.EXCLUDED, reward=None, gradient=Gradient.NONE, reason="max_turns"),
 }
 _LOST = Disposition(membership=Membership.EXCLUDED, reward=None, gradient=Gradient.NONE, reason="sandbox_lost")
 _VERDICTS = {reward: Graded(reward=reward) for reward in (0.0, 1.0)}
@@ -122,9 +116,7 @@ class Recorder:
             turns=tuple(turns),
             stop=stop,
         )
-        return Member(
-            trajectory=record, verdict=_NO_VERDICT if lost else _VERDICTS[reward], disposition=disposition
-        )
+        return Member(trajectory=record, verdict=_NO_VERDICT if lost else _VERDICTS[reward], disposition=disposition)
 
     def _pay(self, walks: Walks, following: IntArray) -> FloatArray:
         """Return what is said of each turn, (N, T): its reward, the score behind it, or NaN for nothing."""
