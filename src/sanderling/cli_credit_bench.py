@@ -10,12 +10,15 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
+from sanderling.cli_running import run_job
+
 Names = Annotated[list[str] | None, Parameter(consume_multiple=True)]
 
 
 def add_bench_commands(credit_app: App) -> None:
     """Add the verbs of this module."""
     credit_app.command(bench, name="bench")
+    credit_app.command(compare, name="compare")
 
 
 def bench(  # noqa: PLR0913 - the flags are a contract
@@ -78,3 +81,41 @@ def bench(  # noqa: PLR0913 - the flags are a contract
     print("\n".join(summary(result)))
     for file in files:
         print(f"written {file}")
+
+
+def compare(
+    config: Path,
+    *,
+    out: Path | None = None,
+    dry_run: Annotated[bool, Parameter(negative=())] = False,
+    json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
+) -> None:
+    """Train several estimators with the same budget of environment turns and compare them, paired by seed.
+
+    The same command continues where it was stopped; finished runs aren't repeated.
+
+    Parameters
+    ----------
+    config:
+        TOML file with [train], [budget], [arms.<name>] and, where wanted, [tuning]; see recipes/credit-compare.toml.
+    out:
+        Folder of the runs and of comparison.json, .md and .svg; default: runs/<name of the comparison>.
+    dry_run:
+        Print the number of runs and their budget, and start nothing.
+    json_:
+        Progress goes to standard error; print one JSON object.
+    """
+    from sanderling.jobs.comparison import compare as run
+    from sanderling.jobs.comparison_config import load_comparison
+
+    settings = load_comparison(config)
+    folder = out or Path("runs") / settings.name
+    if dry_run:
+        print(settings.plan())
+        return
+    stream = sys.stderr if json_ else sys.stdout
+    found = run_job(run(settings, folder, stream=stream))
+    if json_:
+        print(json.dumps({**found.as_json(), "out": str(folder)}))
+        return
+    print((folder / "comparison.md").read_text("utf-8"))
