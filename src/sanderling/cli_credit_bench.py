@@ -27,7 +27,7 @@ def bench(  # noqa: PLR0913 - the flags are a contract
     estimators: Names = None,
     updates: int | None = None,
     curves: Names = None,
-    seeds: int = 24,
+    seeds: int = 16,
     seed: int = 5,
     processes: int | None = None,
     out: Path | None = None,
@@ -45,7 +45,7 @@ def bench(  # noqa: PLR0913 - the flags are a contract
         Arms of the bench, or any estimator as the setting credit.estimator names it; default: those that each
         environment is about.
     updates:
-        Updates of 16 episodes per environment; default: 1600 to 6000, as each environment needs.
+        Updates of 16 episodes per environment; default: 1000 to 4000, as each environment needs.
     curves:
         Studies of learning curves: truncation, revisits, stale-4, stale-16.
     seeds:

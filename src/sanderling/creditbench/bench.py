@@ -25,7 +25,7 @@ class Plan:
     studies: Sequence[str] = tuple(STUDIES)
     estimators: Sequence[str] = ()  # empty: those that each environment is about
     updates: int | None = None  # None: each environment's own number
-    curve_seeds: int = 24
+    curve_seeds: int = 16
     seed: int = 5
     processes: int = 1
 

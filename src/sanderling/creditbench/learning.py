@@ -16,7 +16,7 @@ import numpy as np
 
 from sanderling.credit.catalogue import load_estimator
 from sanderling.creditbench.arms import EXACT, Arm
-from sanderling.creditbench.corrections import CORRECTIONS, coefficients
+from sanderling.creditbench.corrections import CORRECTIONS, Tokens, coefficients
 from sanderling.creditbench.exact import successes
 from sanderling.creditbench.gradients import logit_gradients, weighted_advantages
 from sanderling.creditbench.mdp import FiniteMdp, FloatArray, softmax
@@ -61,8 +61,8 @@ class Effort:
     """How much is spent on a curve: the same for every learner."""
 
     turns: int  # environment turns per seed
-    seeds: int = 24
-    tuning_seeds: int = 8  # disjoint from the seeds that are reported
+    seeds: int = 16
+    tuning_seeds: int = 6  # disjoint from the seeds that are reported
 
 
 def tuned_curves(mdp: FiniteMdp, learner: Learner, effort: Effort, seed: int) -> Curves:
@@ -149,7 +149,14 @@ class _State:
             return given
         views = self.mdp.views[walks.states, np.arange(walks.states.shape[1])]
         place = (walks.policies[:, None], views, walks.actions)
-        return coefficients(np.log(now[place]), np.log(sampler[place]), given, CORRECTIONS[self.learner.correction])
+        tokens = Tokens(
+            now=np.log(now[place]),
+            sampler=np.log(sampler[place]),
+            weighted=given,
+            taken=walks.taken,
+            weight=1.0 / PER_UPDATE,
+        )
+        return coefficients(tokens, CORRECTIONS[self.learner.correction])
 
     def _step(self, gradient: FloatArray, rate: float) -> None:
         count = self.updates + 1

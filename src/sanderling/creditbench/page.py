@@ -48,7 +48,7 @@ def document(result: BenchResult) -> str:
     if result.curves:
         parts.append(
             f"## Learning curves\n\nToy policies at the same number of turns, {result.plan.curve_seeds} paired seeds, each "
-            "with the best of three learning rates by 8 other seeds. Area: mean success over the budget.\n"
+            "with the best of three learning rates by 6 other seeds. Area: mean success over the budget.\n"
         )
     parts += [_study(name, arms) for name, arms in result.curves.items()]
     return "\n".join(parts)

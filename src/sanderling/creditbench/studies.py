@@ -20,7 +20,7 @@ STALE, LOSSY = "stale-sampler", "lossy"
 
 QUESTIONS: Mapping[str, str] = {
     **{name: environment.question for name, environment in ENVIRONMENTS.items()},
-    STALE: "revisits, sampled by the policy of success 0.3 for that of 0.5; RLOO through the policy loss",
+    STALE: "revisits, sampled by the policy of success 0.1 for that of 0.5; RLOO through the policy loss",
     LOSSY: "careful play is long and gambling short; 5 % of the episodes are lost through no fault of the policy; RLOO",
 }
 """What is measured with frozen policies, and what it asks."""
@@ -41,10 +41,10 @@ def measure_environment(name: str, estimators: Sequence[str], updates: int | Non
     """
     if name == STALE:
         mdp = rooms()
-        return measure_corrections(mdp, reference_policy(mdp, 0.3), reference_policy(mdp, 0.5), updates or 1600, seed)
+        return measure_corrections(mdp, reference_policy(mdp, 0.1), reference_policy(mdp, 0.5), updates or 1000, seed)
     if name == LOSSY:
         mdp = careful_or_gamble(LOSSY, max_turns=24)
-        return measure_losses(Place(mdp=mdp, policy=reference_policy(mdp, 0.5)), updates or 3200, seed)
+        return measure_losses(Place(mdp=mdp, policy=reference_policy(mdp, 0.5)), updates or 2000, seed)
     if name not in ENVIRONMENTS:
         raise ConfigError(f"no environment {name!r} in the credit bench; it has {', '.join(QUESTIONS)}")
     environment = ENVIRONMENTS[name]
