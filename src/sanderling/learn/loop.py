@@ -23,6 +23,7 @@ from sanderling.errors import InvariantViolation
 from sanderling.learn.agreement import Gap, measure_gap
 from sanderling.learn.learner import Learner
 from sanderling.learn.measure import disposition_counts, episode_metrics, require_graded, row_metrics, with_dropped
+from sanderling.learn.observations import with_observations
 from sanderling.rollout.scheduler import Scheduler
 from sanderling.rollout.seeds import derive
 from sanderling.store.run_folder import RunFolder
@@ -117,6 +118,8 @@ async def _learn(parts: Parts, hooks: Hooks, batch: _Batch) -> tuple[StepReport,
     clock.lap("store_s")
     metrics = episode_metrics(groups, batch.dropped) | row_metrics(rows, groups, learner.policy_version)
     gap = await asyncio.to_thread(measure_gap, learner, rows, parts.tolerance)
+    if learner.config.batch.observations == "trained":
+        rows = await asyncio.to_thread(with_observations, rows, learner.logprobs, learner.policy_version)
     learned = await asyncio.to_thread(learner.step, rows)
     clock.lap("train_s")
     trained = dict(learned.metrics)
