@@ -17,6 +17,7 @@ from cyclopts import App, CycloptsError, Parameter
 from sanderling import __version__
 from sanderling.cli_audit import add_audit_command
 from sanderling.cli_credit import credit_app
+from sanderling.cli_credit_bench import add_bench_commands
 from sanderling.cli_exports import add_export_commands
 from sanderling.cli_running import INTERRUPTED, run_job
 from sanderling.cli_runs import runs_app
@@ -30,6 +31,7 @@ app.command(runs_app)
 app.command(credit_app)
 add_export_commands(app, tasks_app)
 add_audit_command(app)
+add_bench_commands(credit_app)
 models_app = App(name="models", help="Get pretrained models.")
 app.command(models_app)
 

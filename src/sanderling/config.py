@@ -117,6 +117,12 @@ class Config(_Section):
     split: str = Field("train", description="split of the environment that is trained on")
     policy: str = Field("fix-python-tiny", description="a shipped policy, a Hugging Face model folder, or a hub id")
     steps: int = Field(46, ge=1, description="optimiser steps")
+    turn_budget: int | None = Field(
+        None,
+        ge=1,
+        description="environment turns after which training ends, those of lost attempts and forks included; the step that "
+        "spends the last of them is finished. None: only steps end it",
+    )
     seed: int = Field(0, ge=0, description="of task order, actions and gradings")
     control: Literal["none", "shuffled_rewards"] = Field(
         "none",

@@ -41,8 +41,8 @@ def check_settings(config: Config, run: Path | None, *, resume: bool) -> Config:
         raise RunFolderError(f"{run} holds a run already; add --resume to continue it, or give another folder")
     if resume and run is not None and (changed := changed_settings(load_config([run / "config.toml"]), config)):
         raise ConfigError(
-            f"{run} was started with other settings: {', '.join(changed)}. A resumed run may change steps, checkpoint.*, "
-            "evaluation.every and evaluation.concurrency; anything else would make it another run: start a new one"
+            f"{run} was started with other settings: {', '.join(changed)}. A resumed run may change steps, turn_budget, "
+            "checkpoint.*, evaluation.every and evaluation.concurrency; anything else makes it another run: start a new one"
         )
     return config
 
@@ -112,7 +112,13 @@ def config_hash(config: Config) -> str:
 
 def _lasting(config: Config) -> dict[str, Any]:
     """Return the settings that decide what is learnt and what is measured."""
-    changeable = {"name": True, "steps": True, "checkpoint": True, "evaluation": {"every", "concurrency"}}
+    changeable = {
+        "name": True,
+        "steps": True,
+        "turn_budget": True,
+        "checkpoint": True,
+        "evaluation": {"every", "concurrency"},
+    }
     return config.model_dump(mode="json", exclude=changeable)
 
 

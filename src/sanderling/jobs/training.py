@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -29,6 +29,7 @@ from sanderling.jobs.certificates import certificate_facts, check_isolation, req
 from sanderling.jobs.evaluation import draw_of
 from sanderling.jobs.resuming import close_log, open_ledger, prune_log, totals_of
 from sanderling.jobs.settings import check_credit, check_settings, config_hash, open_run
+from sanderling.jobs.spending import Accounts
 from sanderling.learn.evaluation import Evaluation, choose_tasks, evaluate
 from sanderling.report.terminal import Progress, ProgressStyle
 from sanderling.rollout.checks import check_one_row
@@ -141,7 +142,12 @@ async def _train(job: _Training, stream: TaskStream, estimator: Any) -> TrainRes
     model = make_model(config, job.policy.folder, dtype=config.trainer.weight_dtype)
     critic = Critic(model, config.critic) if config.critic.model != "none" else None
     learner = Learner(model, settings, critic)
-    done = await _restore(job, learner, stream)
+    accounts = Accounts(run=job.folder.reader())
+
+    def spent(step: int) -> bool:
+        return config.turn_budget is not None and accounts.up_to(step).turns >= config.turn_budget
+
+    done = await _restore(job, learner, stream, spent)
     job.ledger = open_ledger(job.folder, config.rollout, done, learner.policy_version, job.stage.engine.fingerprint())
     per_step = config.rollout.groups_per_step
     end = config.steps * per_step
@@ -171,19 +177,30 @@ async def _train(job: _Training, stream: TaskStream, estimator: Any) -> TrainRes
 
     async def after_step(report: StepReport) -> None:
         job.progress.step(report)
+        if await asyncio.to_thread(spent, report.step):
+            raise _BudgetSpent
         if _evaluation_is_due(config, report.step):
             await _evaluate(job, _label(report.step), step=report.step)
             job.progress.phase("training")
 
     job.progress.phase("training")
     try:
-        await run_steps(parts, Hooks(commit=commit, after_step=after_step), first=done + 1, last=config.steps)
+        if not spent(done):
+            await run_steps(parts, Hooks(commit=commit, after_step=after_step), first=done + 1, last=config.steps)
+    except _BudgetSpent:
+        job.progress.note(f"the budget of {config.turn_budget} turns is spent after step {finished}")
+        if finished > job.saved_step:
+            _save(job, learner, stream, finished)
     except (KeyboardInterrupt, asyncio.CancelledError):
         if finished > job.saved_step:
             _save(job, learner, stream, finished)
         raise
-    after = await _evaluate(job, "after", step=config.steps)
-    return await asyncio.to_thread(_finish, job, before, after)
+    after = await _evaluate(job, "after", step=finished)
+    return await asyncio.to_thread(_finish, job, finished, before, after)
+
+
+class _BudgetSpent(Exception):
+    """Ends the loop after a step. It never leaves this module."""
 
 
 def _evaluation_is_due(config: Config, step: int) -> bool:
@@ -205,7 +222,7 @@ def _coarsest_dtype(config: Config) -> str:
     return "bfloat16" if "bfloat16" in (config.engine.dtype, config.trainer.compute_dtype) else "float32"
 
 
-async def _restore(job: _Training, learner: Any, stream: TaskStream) -> int:
+async def _restore(job: _Training, learner: Any, stream: TaskStream, spent: Callable[[int], bool]) -> int:
     """Put the newest whole checkpoint into learner, engine and the order of tasks; return its step, 0 for a new run."""
     from sanderling.engine.weights import push
     from sanderling.learn.checkpoint import latest, load_checkpoint
@@ -218,7 +235,8 @@ async def _restore(job: _Training, learner: Any, stream: TaskStream) -> int:
             job.folder.truncate_after(0)
         return 0
     state = load_checkpoint(found.folder, learner, config_hash(job.config))
-    if state.step >= job.config.steps and _recorded(job.folder, "after", step=job.config.steps):
+    ended = state.step >= job.config.steps or spent(state.step)
+    if ended and _recorded(job.folder, "after", step=state.step):
         raise CheckpointError(f"{job.folder.path} is finished: {state.step} of {job.config.steps} steps are done")
     job.folder.truncate_after(state.step)
     stream.restore(state.data_position)
@@ -338,13 +356,13 @@ def _recorded(folder: RunFolder, label: str, *, step: int) -> dict[str, float | 
     return None
 
 
-def _finish(job: _Training, before: Mapping[str, Any], after: Mapping[str, Any]) -> TrainResult:
+def _finish(job: _Training, steps: int, before: Mapping[str, Any], after: Mapping[str, Any]) -> TrainResult:
     from sanderling.report.html import write_report
 
     result = TrainResult(
         run=job.folder.path,
         wall_s=time.monotonic() - job.started,
-        steps=job.config.steps,
+        steps=steps,
         eval_before=before,
         eval_after=after,
         counts=totals_of(job.folder.reader().reports()),

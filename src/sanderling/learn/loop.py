@@ -23,6 +23,7 @@ from sanderling.errors import ConfigError, InvariantViolation
 from sanderling.learn.agreement import Gap, measure_gap
 from sanderling.learn.learner import Learner
 from sanderling.learn.measure import disposition_counts, episode_metrics, require_graded, row_metrics, with_dropped
+from sanderling.learn.observations import with_observations
 from sanderling.loss.config import LossConfig
 from sanderling.rollout.scheduler import Scheduler
 from sanderling.rollout.seeds import derive
@@ -125,6 +126,8 @@ async def _learn(parts: Parts, hooks: Hooks, batch: _Batch) -> StepReport:
     if critic is not None:  # before the policy moves, on whose hidden states a value head stands
         metrics |= await asyncio.to_thread(critic.step, groups, _learns_values(parts.estimator))
         clock.lap("critic_s")
+    if learner.config.batch.observations == "trained":
+        trainable = await asyncio.to_thread(with_observations, trainable, learner.logprobs, learner.policy_version)
     learned = await asyncio.to_thread(learner.step, trainable)
     clock.lap("train_s")
     trained = dict(learned.metrics)

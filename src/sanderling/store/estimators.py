@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from statistics import NormalDist
 
 
@@ -46,3 +47,30 @@ def pass_at_k(trials: int, successes: int, k: int) -> float:
     if trials - successes < k:
         return 1.0
     return 1.0 - math.prod(1.0 - k / i for i in range(trials - successes + 1, trials + 1))
+
+
+_T_975 = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
+    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
+    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
+)
+
+
+def paired_interval(differences: Sequence[float]) -> tuple[float, float, float]:
+    """Return (mean, low, high) of paired differences with their 95 % interval of Student's t; one pair says nothing: +-inf.
+
+    Above 31 pairs the quantile of the normal distribution stands in for that of t, which is at most 4 % larger there.
+    Source: Student, Biometrika 6 (1908) 1-25.
+
+    Raises:
+        ValueError: there is no pair.
+    """
+    if not differences:
+        raise ValueError("no pairs; expected at least one difference")
+    mean = sum(differences) / len(differences)
+    if len(differences) == 1:
+        return mean, -math.inf, math.inf
+    free = len(differences) - 1
+    quantile = _T_975[free - 1] if free <= len(_T_975) else 1.96
+    half = quantile * math.sqrt(sum((d - mean) ** 2 for d in differences) / free / len(differences))
+    return mean, mean - half, mean + half
