@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from dataclasses import dataclass, replace
 
 from sanderling.engine.protocol import Engine, SampleRequest, SamplingParams
 from sanderling.environment import Environment
 from sanderling.errors import EngineError, SandboxBroken, SandboxError, TaskError
 from sanderling.harness.protocol import Codec, Continuation, Conversation, Reply
+from sanderling.rollout.clock import now
 from sanderling.rollout.lockstep import generate_within
 from sanderling.rollout.record import Ending, Recorder, nothing
 from sanderling.rollout.seeds import derive
@@ -74,7 +74,7 @@ async def run_episode(plan: Plan, stage: Stage, *, take_submission: frozenset[St
 
     `take_submission` names the stops after which the change is taken out of the sandbox for judging.
     """
-    started = time.monotonic()
+    started = now()
     record = Recorder(stage.codec.open(stage.environment.harness.prompt(plan.task)))
     sandbox: Sandbox | None = None
     submission: Submission | None = None
@@ -106,7 +106,7 @@ async def run_episode(plan: Plan, stage: Stage, *, take_submission: frozenset[St
         detail=detail,
         isolation=stage.capabilities.isolation,
     )
-    first, *further = record.trajectories(plan.trajectory_id, ending, time.monotonic() - started)
+    first, *further = record.trajectories(plan.trajectory_id, ending, now() - started)
     return Episode(trajectory=first, submission=submission, further=tuple(further))
 
 
@@ -165,19 +165,19 @@ async def _sample(plan: Plan, stage: Stage, record: Recorder, limits: Limits) ->
         seed=derive(plan.seed, record.num_turns),
     )
     record.note_sent()
-    began = time.monotonic()
+    began = now()
     try:
         action = await generate_within(stage.engine, request, limits.model_call_s)
     except EngineError as error:
         raise _Stopped(StopReason.ENGINE_ERROR, str(error)) from error
     finally:
-        record.sample_s += time.monotonic() - began
+        record.sample_s += now() - began
     return replace(action, text=stage.codec.decode_action(action.token_ids))
 
 
 async def _act(conversation: Conversation, action: Action, record: Recorder, episode_s: float) -> Reply:
     """Carry out an action. Only this time counts against `episode_s`: waiting for the engine or a sandbox is our doing."""
-    began = time.monotonic()
+    began = now()
     try:
         async with asyncio.timeout(max(0.0, episode_s - record.tools_s)) as clock:
             reply = await conversation.act(action.text)
@@ -187,7 +187,7 @@ async def _act(conversation: Conversation, action: Action, record: Recorder, epi
         record.append(Turn(action=action, observation=nothing()))
         raise _Stopped(StopReason.TIMEOUT, f"the episode's tools took longer than {episode_s} s") from None
     finally:
-        record.tools_s += time.monotonic() - began
+        record.tools_s += now() - began
     record.commands += reply.commands
     return reply
 
@@ -201,7 +201,7 @@ async def _destroy(sandbox: Sandbox) -> None:
 
 
 async def _open_sandbox(task: Task, stage: Stage, record: Recorder) -> Sandbox:
-    began = time.monotonic()
+    began = now()
     _require_room(task, record)
     try:
         async with asyncio.timeout(task.limits.sandbox_create_s):
@@ -220,7 +220,7 @@ async def _open_sandbox(task: Task, stage: Stage, record: Recorder) -> Sandbox:
     except BaseException:
         await _destroy(sandbox)
         raise
-    record.sandbox_s += time.monotonic() - began
+    record.sandbox_s += now() - began
     return sandbox
 
 

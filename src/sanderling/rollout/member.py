@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
 
 from sanderling.errors import SandboxError, VerifierError
 from sanderling.rollout.checks import check_paid
+from sanderling.rollout.clock import now
 from sanderling.rollout.config import RolloutConfig
 from sanderling.rollout.disposition import dispose, needs_grading
 from sanderling.rollout.episode import Episode, Plan, Stage, run_episode
@@ -51,12 +51,12 @@ async def _attempt(plan: Plan, stage: Stage, config: RolloutConfig, ledger: Ledg
         finally:
             if isinstance(stage.engine, LockstepEngine):
                 stage.engine.leave(plan.trajectory_id)
-        began = time.monotonic()
+        began = now()
         trajectory, verdict = await judge(episode, plan, stage, config)
     except BaseException:
         ledger.abandon()
         raise
-    grade_s = time.monotonic() - began
+    grade_s = now() - began
     trajectory = replace(trajectory, timing=replace(trajectory.timing, grade_s=grade_s))
     rows = [trajectory, *(replace(row, stop=trajectory.stop, detail=trajectory.detail) for row in episode.further)]
     fate = dispose(trajectory, verdict, config)
