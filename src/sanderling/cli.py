@@ -16,6 +16,7 @@ from cyclopts import App, CycloptsError, Parameter
 
 from sanderling import __version__
 from sanderling.cli_exports import add_export_commands
+from sanderling.cli_planning import add_planning_commands
 from sanderling.cli_running import INTERRUPTED, run_job
 from sanderling.cli_tasks import tasks_app
 from sanderling.config import Config, load_config, parse_overrides
@@ -24,6 +25,7 @@ from sanderling.errors import ConfigError, SanderlingError
 app = App(name="sanderling", version=__version__, help="Train LLM agents with reinforcement learning over many turns.")
 app.command(tasks_app)
 add_export_commands(app, tasks_app)
+add_planning_commands(app)
 models_app = App(name="models", help="Get pretrained models.")
 app.command(models_app)
 

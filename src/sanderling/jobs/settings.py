@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
 from collections.abc import Mapping
 from pathlib import Path
@@ -63,6 +64,7 @@ def open_run(config: Config, run: Path | None, *, resume: bool) -> RunFolder:
         "python": platform.python_version(),
         "machine": platform.platform(),
         "threads": threads(config),
+        "cores": len(os.sched_getaffinity(0)),
     }
     if run is None:
         return RunFolder.create(Path("runs"), config.name, config.to_toml(), facts)
