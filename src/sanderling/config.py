@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from sanderling.batch.config import BatchConfig
 from sanderling.errors import ConfigError
+from sanderling.harness.summaries import Summaries
 from sanderling.learn.config import OptimizerConfig, TrainerConfig
 from sanderling.loss.config import LossConfig
 from sanderling.rollout.config import LimitOverrides, RolloutConfig, SamplingConfig
@@ -95,6 +96,11 @@ class Config(_Section):
     harness: str = Field(
         "",
         description="in place of the environment's own: tool-calls, bash-block, an entry point, module:name or path.py:name",
+    )
+    folding: Summaries = Field(
+        Summaries.OFF,
+        description="trained, untrained: the policy may fold its context into a summary, whose tokens are trained or not; off: "
+        "it can't",
     )
     split: str = Field("train", description="split of the environment that is trained on")
     policy: str = Field("fix-python-tiny", description="a shipped policy, a Hugging Face model folder, or a hub id")

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from sanderling.engine.protocol import Engine, SampleRequest, SamplingParams
 from sanderling.environment import Environment
 from sanderling.errors import EngineError, SandboxBroken, SandboxError, TaskError
-from sanderling.harness.protocol import Codec, Continuation, Conversation, Reply
+from sanderling.harness.folding import folded_prompt
+from sanderling.harness.protocol import Codec, Continuation, Conversation, Reply, Transcript
 from sanderling.rollout.clock import now
 from sanderling.rollout.lockstep import generate_within
 from sanderling.rollout.record import Ending, Recorder, nothing
@@ -51,13 +52,16 @@ class Stage:
 class Episode:
     """What an episode leaves behind. `submission` is None where there is nothing to judge.
 
-    `further` are the rows after the first, where the codec changed the context between two turns. They belong to the same
-    attempt: one verdict, one place in the baseline, one share in the loss.
+    `further` are the rows after the first, where the context was folded or the codec changed it between two turns. They
+    belong to the same attempt: one verdict, one place in the baseline, one share in the loss.
     """
 
     trajectory: Trajectory
     submission: Submission | None
     further: tuple[Trajectory, ...] = ()
+    untrained: frozenset[str] = (
+        frozenset()
+    )  # ids of rows whose tokens get no gradient, such as summaries that aren't trained
 
 
 class _Stopped(Exception):
@@ -107,7 +111,8 @@ async def run_episode(plan: Plan, stage: Stage, *, take_submission: frozenset[St
         isolation=stage.capabilities.isolation,
     )
     first, *further = record.trajectories(plan.trajectory_id, ending, now() - started)
-    return Episode(trajectory=first, submission=submission, further=tuple(further))
+    untrained = record.untrained(plan.trajectory_id)
+    return Episode(trajectory=first, submission=submission, further=tuple(further), untrained=untrained)
 
 
 async def _turns(plan: Plan, stage: Stage, sandbox: Sandbox, record: Recorder) -> None:
@@ -124,17 +129,25 @@ async def _turns(plan: Plan, stage: Stage, sandbox: Sandbox, record: Recorder) -
             full = record.length >= limits.max_context_tokens
             raise _Stopped(StopReason.MAX_TOKENS if full else StopReason.MAX_ACTION_TOKENS)
         reply = await _act(conversation, action, record, limits.episode_s)
-        _answer(record, action, reply, state_key)
+        _answer(record, action, reply, state_key, _folded(plan, stage, reply))
         if reply.stop is not None:
             raise _Stopped(reply.stop)
         if record.bad_in_a_row >= limits.max_bad_calls:
             raise _Stopped(StopReason.FORMAT_ERROR, f"{record.bad_in_a_row} invalid calls in a row")
 
 
-def _answer(record: Recorder, action: Action, reply: Reply, state_key: str | None) -> None:
-    """Put the turn into the record; where the codec changed the context, a new row begins behind it."""
+def _folded(plan: Plan, stage: Stage, reply: Reply) -> Transcript | None:
+    """Return the context that begins anew with a summary; None: the reply folds nothing."""
+    if reply.fold is None:
+        return None
+    return stage.codec.open(folded_prompt(stage.environment.harness.prompt(plan.task), reply.fold.summary))
+
+
+def _answer(record: Recorder, action: Action, reply: Reply, state_key: str | None, folded: Transcript | None) -> None:
+    """Put the turn into the record; where it was folded or the codec changed the context, a new row begins behind it."""
+    ends = reply.stop is not None or folded is not None
     end = Continuation(token_ids=nothing().token_ids)
-    more = end if reply.stop is not None else record.continuation(action, reply.parts or (reply.text,))
+    more = end if ends else record.continuation(action, reply.parts or (reply.text,))
     observation = Observation(
         token_ids=more.token_ids,
         text=reply.text,
@@ -144,7 +157,11 @@ def _answer(record: Recorder, action: Action, reply: Reply, state_key: str | Non
         omitted_bytes=reply.omitted_bytes,
         bad_calls=tuple(kind.value for kind in reply.bad_calls),
     )
-    record.append(Turn(action=action, observation=observation, state_key=state_key))
+    turn = Turn(action=action, observation=observation, state_key=state_key)
+    if reply.fold is not None and folded is not None:
+        record.fold(turn, folded, reply.fold.gradient)
+        return
+    record.append(turn)
     if more.new_prompt_ids is not None:
         record.begin_row(more.new_prompt_ids)
 

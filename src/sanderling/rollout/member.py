@@ -11,7 +11,7 @@ from sanderling.errors import SandboxError, VerifierError
 from sanderling.rollout.checks import check_paid
 from sanderling.rollout.clock import now
 from sanderling.rollout.config import RolloutConfig
-from sanderling.rollout.disposition import dispose, needs_grading
+from sanderling.rollout.disposition import dispose, needs_grading, untrained
 from sanderling.rollout.episode import Episode, Plan, Stage, run_episode
 from sanderling.rollout.ledger import Ledger
 from sanderling.rollout.lockstep import LockstepEngine
@@ -27,7 +27,8 @@ async def run_member(
 ) -> tuple[Member, ...]:
     """Run one place of a group until it is graded or its retries are used up; return the last attempt.
 
-    An attempt is one member for each of its rows, the root first; they share verdict and disposition. `on_dropped` gets
+    An attempt is one member for each of its rows, the root first; they share verdict and disposition, but for rows that are
+    never trained. `on_dropped` gets
     every earlier attempt, so that nothing that ran is lost.
     """
     while True:
@@ -60,7 +61,10 @@ async def _attempt(plan: Plan, stage: Stage, config: RolloutConfig, ledger: Ledg
     trajectory = replace(trajectory, timing=replace(trajectory.timing, grade_s=grade_s))
     rows = [trajectory, *(replace(row, stop=trajectory.stop, detail=trajectory.detail) for row in episode.further)]
     fate = dispose(trajectory, verdict, config)
-    members = tuple(Member(trajectory=row, verdict=verdict, disposition=fate) for row in rows)
+    members = tuple(
+        Member(trajectory=row, verdict=verdict, disposition=untrained(fate) if row.id in episode.untrained else fate)
+        for row in rows
+    )
     ledger.finish(members[0])
     return members
 

@@ -10,7 +10,7 @@ import numpy as np
 from sanderling.harness.protocol import Continuation, Transcript
 from sanderling.rollout.checks import check_contexts
 from sanderling.rollout.context import ContextBuffer
-from sanderling.types import Action, Int32Array, Observation, StopReason, Timing, Trajectory, Turn, Usage
+from sanderling.types import Action, Gradient, Int32Array, Observation, StopReason, Timing, Trajectory, Turn, Usage
 
 
 @dataclass(slots=True)
@@ -21,6 +21,7 @@ class _Row:
     context: ContextBuffer
     turns: list[Turn] = field(default_factory=list)
     sent: list[bytes] = field(default_factory=list)  # digest of each context that went to the engine
+    gradient: Gradient = Gradient.FULL
 
     @classmethod
     def begin(cls, prompt_ids: Int32Array) -> _Row:
@@ -88,6 +89,28 @@ class Recorder:
         """Go on with another context; the turns so far stay in their own row."""
         self._rows.append(_Row.begin(prompt_ids))
 
+    def fold(self, turn: Turn, transcript: Transcript, gradient: Gradient) -> None:
+        """End the row with the turn that wrote a summary, and go on with the context that begins with it.
+
+        With gradient NONE the turn gets a row of its own, which begins with all that stood before it and isn't trained.
+        """
+        if gradient is Gradient.NONE:
+            before = self._rows[-1]
+            self.begin_row(before.context.view())
+            self._rows[-1].sent.append(before.sent.pop())
+            self._rows[-1].gradient = gradient
+        self.append(turn)
+        self._transcript = transcript
+        self.begin_row(transcript.prompt_ids)
+
+    def untrained(self, name: str) -> frozenset[str]:
+        """Return the ids of the trajectories that are never trained."""
+        return frozenset(_row_id(name, k) for k, row in enumerate(self._kept()) if row.gradient is Gradient.NONE)
+
+    def _kept(self) -> list[_Row]:
+        """Return the rows that become trajectories: the first one, and every other that was acted in."""
+        return [row for number, row in enumerate(self._rows) if number == 0 or row.turns]
+
     def trajectories(self, name: str, ending: Ending, total_s: float) -> tuple[Trajectory, ...]:
         """Return one trajectory per row, checked; the first is the root, which carries commands and timing of the episode.
 
@@ -96,12 +119,11 @@ class Recorder:
         Raises:
             InvariantViolation: ids that were sent are not those that are stored, or per-token lists disagree.
         """
-        rows = [row for number, row in enumerate(self._rows) if number == 0 or row.turns]
         timing = Timing(sandbox_s=self.sandbox_s, sample_s=self.sample_s, tools_s=self.tools_s, total_s=total_s)
         made = []
-        for number, row in enumerate(rows):
+        for number, row in enumerate(self._kept()):
             trajectory = Trajectory(
-                id=f"{name}+{number}" if number else name,
+                id=_row_id(name, number),
                 task_id=ending.task_id,
                 group_id=ending.group_id,
                 attempt=ending.attempt,
@@ -118,6 +140,10 @@ class Recorder:
             check_contexts(trajectory, row.sent, row.context.view())
             made.append(trajectory)
         return tuple(made)
+
+
+def _row_id(name: str, number: int) -> str:
+    return f"{name}+{number}" if number else name
 
 
 def nothing() -> Observation:
