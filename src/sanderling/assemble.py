@@ -21,6 +21,7 @@ from sanderling.engine.model_folder import inspect_folder, resolve_policy
 from sanderling.engine.protocol import Engine, SamplingParams
 from sanderling.environment import Environment
 from sanderling.errors import PluginError, SandboxUnavailable, SanderlingError
+from sanderling.harness.folding import with_folding
 from sanderling.harness.protocol import Harness
 from sanderling.harness.tokenizer import FastTokenizer
 from sanderling.plugins import load_object
@@ -376,6 +377,7 @@ async def open_stage(
     config: Config, environment: Environment, policy: Policy, rollout: RolloutConfig
 ) -> AsyncGenerator[Stage]:
     """Start sandbox backend and engine, and stop both whatever happens inside."""
+    environment = replace(environment, harness=with_folding(environment.harness, config.folding))
     backend = load_backend(config.sandbox.backend, config.sandbox.image)
     try:
         capabilities = check_backend(backend)

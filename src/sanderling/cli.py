@@ -19,6 +19,7 @@ from sanderling.cli_audit import add_audit_command
 from sanderling.cli_credit import credit_app
 from sanderling.cli_credit_bench import add_bench_commands
 from sanderling.cli_exports import add_export_commands
+from sanderling.cli_planning import add_planning_commands
 from sanderling.cli_running import INTERRUPTED, run_job
 from sanderling.cli_runs import runs_app
 from sanderling.cli_tasks import tasks_app
@@ -32,6 +33,7 @@ app.command(credit_app)
 add_export_commands(app, tasks_app)
 add_audit_command(app)
 add_bench_commands(credit_app)
+add_planning_commands(app)
 models_app = App(name="models", help="Get pretrained models.")
 app.command(models_app)
 

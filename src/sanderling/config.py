@@ -20,6 +20,7 @@ from sanderling.credit.catalogue import ESTIMATORS, load_estimator
 from sanderling.credit.protocol import needs_of
 from sanderling.engine.vllm_config import VllmConfig
 from sanderling.errors import ConfigError
+from sanderling.harness.summaries import Summaries
 from sanderling.learn.config import OptimizerConfig, TrainerConfig
 from sanderling.learn.critic_config import CriticConfig
 from sanderling.loss.config import LossConfig
@@ -113,6 +114,11 @@ class Config(_Section):
     harness: str = Field(
         "",
         description="in place of the environment's own: tool-calls, bash-block, an entry point, module:name or path.py:name",
+    )
+    folding: Summaries = Field(
+        Summaries.OFF,
+        description="trained, untrained: the policy may fold its context into a summary, whose tokens are trained or not; off: "
+        "it can't",
     )
     split: str = Field("train", description="split of the environment that is trained on")
     policy: str = Field("fix-python-tiny", description="a shipped policy, a Hugging Face model folder, or a hub id")

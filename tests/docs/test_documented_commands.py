@@ -13,6 +13,7 @@ from markdown_blocks import ROOT, blocks
 from sanderling.cli import app
 from sanderling.config import load_config, parse_overrides
 from sanderling.errors import ConfigError
+from sanderling.simulation.config import revised
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SHELLS = {"console", "sh", "bash", "shell"}
@@ -45,6 +46,9 @@ def _check(line: str) -> None:
     _, bound, ignored = app.parse_args(arguments, exit_on_error=False, print_error=False)
     assert not ignored
     tokens = list(bound.arguments.get("tokens", ()))
+    if arguments[0] == "plan":
+        revised({}, parse_overrides(tokens), line)
+        return
     first = next((i for i, token in enumerate(tokens) if token.startswith("--")), len(tokens))
     assert all(token.endswith(".toml") for token in tokens[:first]), f"{tokens[:first]} are no TOML files"
     load_config([], parse_overrides(tokens[first:]))
@@ -62,6 +66,7 @@ def test_command_parses(line):
         ("sanderling train --rollout.grop_size=4", ConfigError),
         ("sanderling train nowhere --steps=4", AssertionError),
         ("sanderling show", CycloptsError),
+        ("sanderling plan plan.toml --engine.replcas=2", ConfigError),
         ("sanderling eval x --n two", CycloptsError),
     ],
 )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from dataclasses import replace
 
 import numpy as np
@@ -10,8 +11,9 @@ from stages import TOKENIZER, run_group, stage, text_engine
 from sanderling.batch.rows import assign_credit, training_rows
 from sanderling.credit.grpo import Grpo
 from sanderling.errors import InvariantViolation
-from sanderling.rollout.checks import check_contexts, check_paid, context_digest
+from sanderling.rollout.checks import check_contexts, check_paid
 from sanderling.rollout.config import RolloutConfig
+from sanderling.rollout.context import ContextBuffer
 from sanderling.testing.engines import Fault, Scripted, ScriptedEngine
 from sanderling.testing.environments import FIX, RuleVerifier, calc_commands, calc_environment
 from sanderling.testing.sandboxes import Faults, MemoryBackend
@@ -231,11 +233,42 @@ def test_cancellation_destroys_the_sandbox():
 def test_check_contexts_names_the_trajectory_and_the_turn():
     trajectory = run_group(stage(text_engine(fixer)), RolloutConfig())[0].members[0].trajectory
     with pytest.raises(InvariantViolation, match=r"invariant 2, trajectory g/0\.0, turn 0"):
-        check_contexts(trajectory, [b"", b"", b""])
+        check_contexts(trajectory, [b"", b"", b""], trajectory.token_ids())
     action = replace(trajectory.turns[0].action, policy_versions=np.zeros(1, dtype=np.int32))
     bad = replace(trajectory, turns=(replace(trajectory.turns[0], action=action),))
     with pytest.raises(InvariantViolation, match="invariant 1"):
-        check_contexts(bad, [context_digest(trajectory.prompt_ids)])
+        check_contexts(bad, [ContextBuffer(trajectory.prompt_ids).digest()], trajectory.token_ids())
+
+
+def test_a_context_that_was_changed_under_the_engine_is_found():
+    trajectory = run_group(stage(text_engine(fixer)), RolloutConfig())[0].members[0].trajectory
+    shown = ContextBuffer(trajectory.prompt_ids)
+    sent = []
+    for turn in trajectory.turns:
+        sent.append(shown.digest())
+        shown.append(turn.action.token_ids)
+        shown.append(turn.observation.token_ids)
+    check_contexts(trajectory, sent, shown.view())
+    changed = shown.view().copy()
+    changed[3] += 1
+    with pytest.raises(InvariantViolation, match="changed while the episode ran"):
+        check_contexts(trajectory, sent, changed)
+
+
+def test_a_context_grows_without_changing_what_was_handed_out():
+    random = np.random.default_rng(0)
+    pieces = [random.integers(0, 1000, int(n)).astype(np.int32) for n in [7, *random.integers(0, 700, 60)]]
+    buffer = ContextBuffer(pieces[0])
+    views = [buffer.view()]
+    for piece in pieces[1:]:
+        buffer.append(piece)
+        views.append(buffer.view())
+    for count, view in enumerate(views, 1):
+        whole = np.concatenate(pieces[:count])
+        assert np.array_equal(view, whole)
+    assert buffer.digest() == hashlib.blake2b(np.concatenate(pieces).tobytes(), digest_size=16).digest()
+    with pytest.raises(ValueError, match="read-only"):
+        views[-1][0] = 1
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from sanderling.harness.tokenizer import Tokenizer
 from sanderling.sandbox.protocol import Sandbox
-from sanderling.types import Action, Int32Array, ObservationSource, StopReason, Task
+from sanderling.types import Action, Gradient, Int32Array, ObservationSource, StopReason, Task
 
 
 class BadCall(StrEnum):
@@ -30,6 +30,14 @@ class BadCall(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Fold:
+    """The context begins anew: the prompt, and this summary in place of everything that came after it."""
+
+    summary: str
+    gradient: Gradient  # of the action that wrote it; NONE: it is never trained
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
     """What one action led to."""
 
@@ -39,6 +47,7 @@ class Reply:
     ] = ()  # of `text`, one for each call; a chat template may have a message for each. (): only one
     source: ObservationSource = "tool"
     stop: StopReason | None = None  # SUBMITTED or GAVE_UP: the episode ends with this action
+    fold: Fold | None = None  # None: the conversation goes on with this reply
     bad_calls: tuple[BadCall, ...] = ()  # one for each invalid call in the action; none of these was dispatched
     exit_code: int | None = None
     duration_s: float = 0.0

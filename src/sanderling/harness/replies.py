@@ -21,6 +21,7 @@ def merge(replies: Sequence[Reply]) -> Reply:
         parts=texts,
         source="tests" if any(reply.source == "tests" for reply in replies) else "tool",
         stop=replies[-1].stop,
+        fold=replies[-1].fold,
         bad_calls=tuple(kind for reply in replies for kind in reply.bad_calls),
         exit_code=next((reply.exit_code for reply in reversed(replies) if reply.exit_code is not None), None),
         duration_s=sum(reply.duration_s for reply in replies),

@@ -89,9 +89,9 @@ class ToolCallConversation:
         replies: list[Reply] = []
         for call in calls[:MAX_CALLS]:
             replies.append(await self._run(call))
-            if replies[-1].stop is not None:
+            if replies[-1].stop is not None or replies[-1].fold is not None:
                 break
-        if len(calls) > MAX_CALLS and replies[-1].stop is None:
+        if len(calls) > MAX_CALLS and len(replies) == MAX_CALLS and replies[-1].stop is None:
             message = f"{len(calls)} calls in one action, at most {MAX_CALLS}; the rest was not run"
             replies.append(refusal(CallError(kind=BadCall.OVERSIZED, message=message)))
         return replies[0] if len(calls) == 1 else merge(replies)

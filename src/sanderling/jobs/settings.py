@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
 from collections.abc import Mapping
 from pathlib import Path
@@ -99,6 +100,7 @@ def open_run(config: Config, run: Path | None, *, resume: bool, certificate: Map
         "threads": threads(config),
         "trainer_threads": trainer_threads(config),
         **certificate,
+        "cores": len(os.sched_getaffinity(0)),
     }
     if run is None:
         return RunFolder.create(Path("runs"), config.name, config.to_toml(), facts)

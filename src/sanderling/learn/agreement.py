@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sanderling.errors import InvariantViolation
-from sanderling.learn.learner import Learner
+from sanderling.learn.protocol import Trainer
 from sanderling.types import TrainingRow
 
 SAMPLE = 4  # rows compared per step: a forward pass of a few per cent of the step's training
@@ -24,7 +24,7 @@ class Gap:
     trajectory_id: str  # where it is largest
 
 
-def measure_gap(learner: Learner, rows: Sequence[TrainingRow], tolerance: float) -> Gap | None:
+def measure_gap(learner: Trainer, rows: Sequence[TrainingRow], tolerance: float) -> Gap | None:
     """Compare a few rows that the current weights sampled; None where there is none.
 
     Raises:

@@ -7,7 +7,6 @@ when the push is done, with more it has started them before.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -21,13 +20,13 @@ from sanderling.engine.protocol import Engine
 from sanderling.engine.weights import push
 from sanderling.errors import ConfigError, InvariantViolation
 from sanderling.learn.agreement import Gap, measure_gap
-from sanderling.learn.learner import Learner
 from sanderling.learn.measure import disposition_counts, episode_metrics, require_graded, row_metrics, with_dropped
 from sanderling.learn.observations import with_observations
+from sanderling.learn.protocol import Records, Trainer
 from sanderling.loss.config import LossConfig
+from sanderling.rollout.clock import now
 from sanderling.rollout.scheduler import Scheduler
 from sanderling.rollout.seeds import derive
-from sanderling.store.run_folder import RunFolder
 from sanderling.types import Group, Member, StepReport, Task, TrainingRow
 
 
@@ -37,9 +36,9 @@ class Parts:
 
     scheduler: Scheduler
     estimator: CreditEstimator
-    learner: Learner
+    learner: Trainer
     engine: Engine
-    folder: RunFolder
+    folder: Records
     seed: int
     shuffle_rewards: bool  # negative control: see `deal_out_rewards`
     tolerance: float  # largest |sampler - trainer| log-probability under the same weights; inf: only measured
@@ -58,16 +57,16 @@ class _Clock:
     """Seconds by phase of one step."""
 
     phases: dict[str, float] = field(default_factory=dict)
-    started: float = field(default_factory=time.monotonic)
-    last: float = field(default_factory=time.monotonic)
+    started: float = field(default_factory=now)
+    last: float = field(default_factory=now)
 
     def lap(self, phase: str) -> None:
-        now = time.monotonic()
-        self.phases[phase] = self.phases.get(phase, 0.0) + now - self.last
-        self.last = now
+        at = now()
+        self.phases[phase] = self.phases.get(phase, 0.0) + at - self.last
+        self.last = at
 
     def report(self) -> dict[str, float]:
-        return self.phases | {"step_s": time.monotonic() - self.started}
+        return self.phases | {"step_s": now() - self.started}
 
 
 async def train(parts: Parts, hooks: Hooks, *, first: int, last: int) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from sanderling.types import Float32Array, TrainingRow
 
-Score = Callable[[Sequence[TrainingRow]], list[Float32Array]]
+Score = Callable[[Sequence[TrainingRow]], Sequence[Float32Array]]
 
 
 def with_observations(rows: Sequence[TrainingRow], score: Score, policy_version: int) -> list[TrainingRow]:

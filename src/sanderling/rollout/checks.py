@@ -14,17 +14,13 @@ from sanderling.harness.tokenizer import Tokenizer
 from sanderling.types import Action, Graded, Int32Array, Trajectory
 
 
-def context_digest(token_ids: Int32Array) -> bytes:
-    """Return a digest of a context as it goes to the engine."""
-    return hashlib.blake2b(token_ids.tobytes(), digest_size=16).digest()
-
-
-def check_contexts(trajectory: Trajectory, sent: Sequence[bytes]) -> None:
+def check_contexts(trajectory: Trajectory, sent: Sequence[bytes], context: Int32Array) -> None:
     """Check that per-token lists agree and that every context that was sent is the stored one.
 
     Args:
         trajectory: the finished record.
-        sent: `context_digest` of each context, in the order of the calls.
+        sent: `ContextBuffer.digest` of each context, in the order of the calls.
+        context: (T,) the buffer that the engine was shown, as it is at the end.
 
     Raises:
         InvariantViolation: names the trajectory and the turn.
@@ -45,6 +41,11 @@ def check_contexts(trajectory: Trajectory, sent: Sequence[bytes]) -> None:
             )
         stored.update(action.token_ids.tobytes())
         stored.update(turn.observation.token_ids.tobytes())
+    # The digests were taken piece by piece; this finds a buffer that was written to after a piece was.
+    if hashlib.blake2b(context.tobytes(), digest_size=16).digest() != stored.digest():
+        raise InvariantViolation(
+            f"invariant 2, trajectory {trajectory.id}: the context that the engine was shown changed while the episode ran"
+        )
 
 
 def check_one_row(codec: Codec, tokenizer: Tokenizer, prompt: str) -> None:

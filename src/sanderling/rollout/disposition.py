@@ -15,6 +15,8 @@ an episode that ran out of turns does, even where its own tokens are not trained
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sanderling.rollout.config import RolloutConfig
 from sanderling.types import Disposition, Graded, Gradient, Membership, StopReason, Trajectory, Verdict
 
@@ -67,3 +69,8 @@ def dispose(
                 gradient=Gradient.NONE,
                 reason=stop.value if stop.infrastructure else "ungraded",
             )
+
+
+def untrained(fate: Disposition) -> Disposition:
+    """Return what becomes of a row of the same episode whose tokens get no gradient: a summary that isn't trained."""
+    return replace(fate, gradient=Gradient.NONE)

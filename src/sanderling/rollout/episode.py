@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from dataclasses import dataclass, replace
 
 from sanderling.engine.protocol import Engine, SampleRequest, SamplingParams
 from sanderling.environment import Environment
 from sanderling.errors import EngineError, SandboxBroken, SandboxError, TaskError
-from sanderling.harness.protocol import Codec, Continuation, Conversation, Reply
+from sanderling.harness.folding import folded_prompt
+from sanderling.harness.protocol import Codec, Continuation, Conversation, Reply, Transcript
+from sanderling.rollout.clock import now
 from sanderling.rollout.lockstep import generate_within
 from sanderling.rollout.record import Ending, Recorder, nothing
 from sanderling.rollout.seeds import derive
@@ -52,13 +53,16 @@ class Stage:
 class Episode:
     """What an episode leaves behind. `submission` is None where there is nothing to judge.
 
-    `further` are the rows after the first, where the codec changed the context between two turns. They belong to the same
-    attempt: one verdict, one place in the baseline, one share in the loss.
+    `further` are the rows after the first, where the context was folded or the codec changed it between two turns. They
+    belong to the same attempt: one verdict, one place in the baseline, one share in the loss.
     """
 
     trajectory: Trajectory
     submission: Submission | None
     further: tuple[Trajectory, ...] = ()
+    untrained: frozenset[str] = (
+        frozenset()
+    )  # ids of rows whose tokens get no gradient, such as summaries that aren't trained
 
 
 class _Stopped(Exception):
@@ -75,7 +79,7 @@ async def run_episode(plan: Plan, stage: Stage, *, take_submission: frozenset[St
 
     `take_submission` names the stops after which the change is taken out of the sandbox for judging.
     """
-    started = time.monotonic()
+    started = now()
     record = Recorder(stage.codec.open(stage.environment.harness.prompt(plan.task)))
     sandbox: Sandbox | None = None
     submission: Submission | None = None
@@ -111,8 +115,9 @@ async def run_episode(plan: Plan, stage: Stage, *, take_submission: frozenset[St
         detail=detail,
         isolation=stage.capabilities.isolation,
     )
-    first, *further = record.trajectories(plan.trajectory_id, ending, time.monotonic() - started)
-    return Episode(trajectory=first, submission=submission, further=tuple(further))
+    first, *further = record.trajectories(plan.trajectory_id, ending, now() - started)
+    untrained = record.untrained(plan.trajectory_id)
+    return Episode(trajectory=first, submission=submission, further=tuple(further), untrained=untrained)
 
 
 async def _turns(plan: Plan, stage: Stage, sandbox: Sandbox, record: Recorder) -> None:
@@ -129,17 +134,25 @@ async def _turns(plan: Plan, stage: Stage, sandbox: Sandbox, record: Recorder) -
             full = record.length >= limits.max_context_tokens
             raise _Stopped(StopReason.MAX_TOKENS if full else StopReason.MAX_ACTION_TOKENS)
         reply = await _act(conversation, action, record, limits.episode_s)
-        _answer(record, action, reply, state_key)
+        _answer(record, action, reply, state_key, _folded(plan, stage, reply))
         if reply.stop is not None:
             raise _Stopped(reply.stop)
         if record.bad_in_a_row >= limits.max_bad_calls:
             raise _Stopped(StopReason.FORMAT_ERROR, f"{record.bad_in_a_row} invalid calls in a row")
 
 
-def _answer(record: Recorder, action: Action, reply: Reply, state_key: str | None) -> None:
-    """Put the turn into the record; where the codec changed the context, a new row begins behind it."""
+def _folded(plan: Plan, stage: Stage, reply: Reply) -> Transcript | None:
+    """Return the context that begins anew with a summary; None: the reply folds nothing."""
+    if reply.fold is None:
+        return None
+    return stage.codec.open(folded_prompt(stage.environment.harness.prompt(plan.task), reply.fold.summary))
+
+
+def _answer(record: Recorder, action: Action, reply: Reply, state_key: str | None, folded: Transcript | None) -> None:
+    """Put the turn into the record; where it was folded or the codec changed the context, a new row begins behind it."""
+    ends = reply.stop is not None or folded is not None
     end = Continuation(token_ids=nothing().token_ids)
-    more = end if reply.stop is not None else record.continuation(action, reply.parts or (reply.text,))
+    more = end if ends else record.continuation(action, reply.parts or (reply.text,))
     observation = Observation(
         token_ids=more.token_ids,
         text=reply.text,
@@ -149,9 +162,11 @@ def _answer(record: Recorder, action: Action, reply: Reply, state_key: str | Non
         omitted_bytes=reply.omitted_bytes,
         bad_calls=tuple(kind.value for kind in reply.bad_calls),
     )
-    record.append(
-        Turn(action=action, observation=observation, reward=reply.reward, state_key=state_key, score=reply.score)
-    )
+    turn = Turn(action=action, observation=observation, reward=reply.reward, state_key=state_key, score=reply.score)
+    if reply.fold is not None and folded is not None:
+        record.fold(turn, folded, reply.fold.gradient)
+        return
+    record.append(turn)
     if more.new_prompt_ids is not None:
         record.begin_row(more.new_prompt_ids)
 
@@ -172,19 +187,19 @@ async def _sample(plan: Plan, stage: Stage, record: Recorder, limits: Limits) ->
         seed=derive(plan.seed, record.num_turns),
     )
     record.note_sent()
-    began = time.monotonic()
+    began = now()
     try:
         action = await generate_within(stage.engine, request, limits.model_call_s)
     except EngineError as error:
         raise _Stopped(StopReason.ENGINE_ERROR, str(error)) from error
     finally:
-        record.sample_s += time.monotonic() - began
+        record.sample_s += now() - began
     return replace(action, text=stage.codec.decode_action(action.token_ids))
 
 
 async def _act(conversation: Conversation, action: Action, record: Recorder, episode_s: float) -> Reply:
     """Carry out an action. Only this time counts against `episode_s`: waiting for the engine or a sandbox is our doing."""
-    began = time.monotonic()
+    began = now()
     try:
         async with asyncio.timeout(max(0.0, episode_s - record.tools_s)) as clock:
             reply = await conversation.act(action.text)
@@ -194,7 +209,7 @@ async def _act(conversation: Conversation, action: Action, record: Recorder, epi
         record.append(Turn(action=action, observation=nothing()))
         raise _Stopped(StopReason.TIMEOUT, f"the episode's tools took longer than {episode_s} s") from None
     finally:
-        record.tools_s += time.monotonic() - began
+        record.tools_s += now() - began
     record.commands += reply.commands
     return reply
 
@@ -209,7 +224,7 @@ async def _destroy(sandbox: Sandbox) -> None:
 
 
 async def _open_sandbox(task: Task, stage: Stage, record: Recorder) -> Sandbox:
-    began = time.monotonic()
+    began = now()
     _require_room(task, record)
     try:
         async with asyncio.timeout(task.limits.sandbox_create_s):
@@ -228,7 +243,7 @@ async def _open_sandbox(task: Task, stage: Stage, record: Recorder) -> Sandbox:
     except BaseException:
         await _destroy(sandbox)
         raise
-    record.sandbox_s += time.monotonic() - began
+    record.sandbox_s += now() - began
     return sandbox
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import time
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
 
 from sanderling.errors import SandboxError, VerifierError
 from sanderling.rollout.checks import check_paid
+from sanderling.rollout.clock import now
 from sanderling.rollout.config import RolloutConfig
-from sanderling.rollout.disposition import dispose, needs_grading
+from sanderling.rollout.disposition import dispose, needs_grading, untrained
 from sanderling.rollout.episode import DESTROY_S, Episode, Plan, Stage, run_episode
 from sanderling.rollout.ledger import Ledger
 from sanderling.rollout.lockstep import LockstepEngine
@@ -30,7 +30,8 @@ async def run_member(
 ) -> tuple[Member, ...]:
     """Run one place of a group until it is graded or its retries are used up; return the last attempt.
 
-    An attempt is one member for each of its rows, the root first; they share verdict and disposition. `on_dropped` gets
+    An attempt is one member for each of its rows, the root first; they share verdict and disposition, but for rows that are
+    never trained. `on_dropped` gets
     every earlier attempt, so that nothing that ran is lost.
     """
     while True:
@@ -118,13 +119,16 @@ async def _run(plan: Plan, stage: Stage, config: RolloutConfig) -> tuple[Member,
         episode = await run_episode(plan, stage, take_submission=_judged_stops(config))
     finally:
         _leave(stage, plan)
-    began = time.monotonic()
+    began = now()
     trajectory, verdict = await judge(episode, plan, stage, config)
-    grade_s = time.monotonic() - began
+    grade_s = now() - began
     trajectory = replace(trajectory, timing=replace(trajectory.timing, grade_s=grade_s))
     rows = [trajectory, *(replace(row, stop=trajectory.stop, detail=trajectory.detail) for row in episode.further)]
     fate = dispose(trajectory, verdict, config, action_tokens=sum(row.num_action_tokens for row in rows))
-    return tuple(Member(trajectory=row, verdict=verdict, disposition=fate) for row in rows)
+    return tuple(
+        Member(trajectory=row, verdict=verdict, disposition=untrained(fate) if row.id in episode.untrained else fate)
+        for row in rows
+    )
 
 
 async def judge(episode: Episode, plan: Plan, stage: Stage, config: RolloutConfig) -> tuple[Trajectory, Verdict]:

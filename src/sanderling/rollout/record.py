@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sanderling.harness.protocol import Continuation, Transcript
-from sanderling.rollout.checks import check_contexts, context_digest
-from sanderling.types import Action, Int32Array, Observation, StopReason, Timing, Trajectory, Turn, Usage
+from sanderling.rollout.checks import check_contexts
+from sanderling.rollout.context import ContextBuffer
+from sanderling.types import Action, Gradient, Int32Array, Observation, StopReason, Timing, Trajectory, Turn, Usage
 
 
 @dataclass(slots=True)
@@ -17,8 +18,14 @@ class _Row:
     """A run of turns in which the context only grew."""
 
     prompt_ids: Int32Array
+    context: ContextBuffer
     turns: list[Turn] = field(default_factory=list)
     sent: list[bytes] = field(default_factory=list)  # digest of each context that went to the engine
+    gradient: Gradient = Gradient.FULL
+
+    @classmethod
+    def begin(cls, prompt_ids: Int32Array) -> _Row:
+        return cls(prompt_ids, ContextBuffer(prompt_ids))
 
     def usage(self, commands: int) -> Usage:
         return Usage(
@@ -46,40 +53,63 @@ class Recorder:
 
     def __init__(self, transcript: Transcript) -> None:
         self._transcript = transcript
-        self._rows = [_Row(transcript.prompt_ids)]
-        self._pieces: list[Int32Array] = [transcript.prompt_ids]
-        self.length = len(transcript.prompt_ids)
+        self._rows = [_Row.begin(transcript.prompt_ids)]
         self.num_turns = 0
         self.bad_in_a_row = 0
         self.commands = 0
         self.sandbox_s = self.sample_s = self.tools_s = 0.0
 
+    @property
+    def length(self) -> int:
+        """Tokens of the context."""
+        return self._rows[-1].context.length
+
     def context(self) -> Int32Array:
-        """Return the ids of everything up to here, (T,)."""
-        if len(self._pieces) > 1:
-            self._pieces = [np.concatenate(self._pieces)]
-        return self._pieces[0]
+        """Return the ids of everything up to here, (T,), read-only."""
+        return self._rows[-1].context.view()
 
     def note_sent(self) -> None:
         """Keep the digest of the context, which goes to the engine now."""
-        self._rows[-1].sent.append(context_digest(self.context()))
+        row = self._rows[-1]
+        row.sent.append(row.context.digest())
 
     def continuation(self, action: Action, observations: Sequence[str]) -> Continuation:
         """Return what the codec puts between an action and the next one."""
         return self._transcript.extend(action, observations)
 
     def append(self, turn: Turn) -> None:
-        self._rows[-1].turns.append(turn)
-        self._pieces += [turn.action.token_ids, turn.observation.token_ids]
-        self.length += len(turn.action.token_ids) + len(turn.observation.token_ids)
+        row = self._rows[-1]
+        row.turns.append(turn)
+        row.context.append(turn.action.token_ids)
+        row.context.append(turn.observation.token_ids)
         self.num_turns += 1
         self.bad_in_a_row = self.bad_in_a_row + 1 if turn.observation.bad_calls else 0
 
     def begin_row(self, prompt_ids: Int32Array) -> None:
         """Go on with another context; the turns so far stay in their own row."""
-        self._rows.append(_Row(prompt_ids))
-        self._pieces = [prompt_ids]
-        self.length = len(prompt_ids)
+        self._rows.append(_Row.begin(prompt_ids))
+
+    def fold(self, turn: Turn, transcript: Transcript, gradient: Gradient) -> None:
+        """End the row with the turn that wrote a summary, and go on with the context that begins with it.
+
+        With gradient NONE the turn gets a row of its own, which begins with all that stood before it and isn't trained.
+        """
+        if gradient is Gradient.NONE:
+            before = self._rows[-1]
+            self.begin_row(before.context.view())
+            self._rows[-1].sent.append(before.sent.pop())
+            self._rows[-1].gradient = gradient
+        self.append(turn)
+        self._transcript = transcript
+        self.begin_row(transcript.prompt_ids)
+
+    def untrained(self, name: str) -> frozenset[str]:
+        """Return the ids of the trajectories that are never trained."""
+        return frozenset(_row_id(name, k) for k, row in enumerate(self._kept()) if row.gradient is Gradient.NONE)
+
+    def _kept(self) -> list[_Row]:
+        """Return the rows that become trajectories: the first one, and every other that was acted in."""
+        return [row for number, row in enumerate(self._rows) if number == 0 or row.turns]
 
     def trajectories(self, name: str, ending: Ending, total_s: float) -> tuple[Trajectory, ...]:
         """Return one trajectory per row, checked; the first is the root, which carries commands and timing of the episode.
@@ -89,12 +119,11 @@ class Recorder:
         Raises:
             InvariantViolation: ids that were sent are not those that are stored, or per-token lists disagree.
         """
-        rows = [row for number, row in enumerate(self._rows) if number == 0 or row.turns]
         timing = Timing(sandbox_s=self.sandbox_s, sample_s=self.sample_s, tools_s=self.tools_s, total_s=total_s)
         made = []
-        for number, row in enumerate(rows):
+        for number, row in enumerate(self._kept()):
             trajectory = Trajectory(
-                id=f"{name}+{number}" if number else name,
+                id=_row_id(name, number),
                 task_id=ending.task_id,
                 group_id=ending.group_id,
                 attempt=ending.attempt,
@@ -108,9 +137,13 @@ class Recorder:
                 usage=row.usage(0 if number else self.commands),
                 timing=Timing() if number else timing,
             )
-            check_contexts(trajectory, row.sent)
+            check_contexts(trajectory, row.sent, row.context.view())
             made.append(trajectory)
         return tuple(made)
+
+
+def _row_id(name: str, number: int) -> str:
+    return f"{name}+{number}" if number else name
 
 
 def nothing() -> Observation:
