@@ -38,7 +38,8 @@ def check_settings(config: Config, run: Path | None, *, resume: bool) -> Config:
     if resume and run is not None and (changed := changed_settings(load_config([run / "config.toml"]), config)):
         raise ConfigError(
             f"{run} was started with other settings: {', '.join(changed)}. A resumed run may change steps, checkpoint.*, "
-            "evaluation.every and evaluation.concurrency; anything else would make it another run: start a new one"
+            "evaluation.every, evaluation.concurrency and screening.accepted_through; anything else would make it another "
+            "run: start a new one"
         )
     return config
 
@@ -76,7 +77,13 @@ def config_hash(config: Config) -> str:
 
 def _lasting(config: Config) -> dict[str, Any]:
     """Return the settings that decide what is learnt and what is measured."""
-    changeable = {"name": True, "steps": True, "checkpoint": True, "evaluation": {"every", "concurrency"}}
+    changeable = {
+        "name": True,
+        "steps": True,
+        "checkpoint": True,
+        "evaluation": {"every", "concurrency"},
+        "screening": {"accepted_through"},
+    }
     return config.model_dump(mode="json", exclude=changeable)
 
 

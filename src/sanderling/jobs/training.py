@@ -24,13 +24,14 @@ from sanderling.config import Config
 from sanderling.credit.catalogue import load_estimator
 from sanderling.engine.agreement import OnMismatch
 from sanderling.environment import Environment
-from sanderling.errors import CheckpointError, SanderlingError
+from sanderling.errors import CheckpointError, RunStopped, SanderlingError
 from sanderling.jobs.evaluation import draw_of
 from sanderling.jobs.settings import check_settings, config_hash, open_run
 from sanderling.learn.evaluation import Evaluation, choose_tasks, evaluate
 from sanderling.report.terminal import Progress, ProgressStyle
 from sanderling.rollout.episode import Stage
 from sanderling.rollout.scheduler import Scheduler, TaskStream
+from sanderling.screening.watch import Watch
 from sanderling.store.run_folder import RunFolder
 from sanderling.types import StepReport, Task
 
@@ -74,6 +75,7 @@ class _Training:
     policy: Policy
     stage: Stage
     tasks: list[Task]
+    watch: Watch
     started: float = field(default_factory=time.monotonic)
     saved_step: int = -1
 
@@ -88,7 +90,14 @@ async def train(config: Config, run: Path | None, *, resume: bool, stream: TextI
     policy = load_policy_folder(config.policy)
     limits = limits_within(policy.window, config.limits, environment, config.split)
     tasks = choose_tasks(environment, config.evaluation.split, config.evaluation.tasks, config.evaluation.seed, limits)
-    stream_of_tasks = TaskStream(environment=environment, split=config.split, seed=config.seed, overrides=limits)
+    watch = Watch(config.screening)
+    stream_of_tasks = TaskStream(
+        environment=environment,
+        split=config.split,
+        seed=config.seed,
+        overrides=limits,
+        set_aside=watch.quarantined,
+    )
     stream_of_tasks.task(0)  # an empty or misnamed split is found before anything starts
     estimator = load_estimator(config.credit.estimator, config.credit.settings)
     async with open_stage(config, environment, policy, config.rollout) as stage:
@@ -96,13 +105,12 @@ async def train(config: Config, run: Path | None, *, resume: bool, stream: TextI
             open_run(config, run, resume=resume) as folder,
             Progress(stream, total_steps=config.steps, title=config.name, style=style) as progress,
         ):
-            job = _Training(config, folder, progress, environment, policy, stage, tasks)
+            job = _Training(config, folder, progress, environment, policy, stage, tasks, watch)
             try:
                 return await _train(job, stream_of_tasks, estimator)
             except BaseException as error:
                 with suppress(SanderlingError):
-                    kind = "interrupted" if isinstance(error, KeyboardInterrupt | asyncio.CancelledError) else "failed"
-                    folder.append_event(kind, error=f"{type(error).__name__}: {error}"[:2000])
+                    folder.append_event(_ending(error), error=f"{type(error).__name__}: {error}"[:2000])
                 raise
 
 
@@ -139,6 +147,7 @@ async def _train(job: _Training, stream: TaskStream, estimator: Any) -> TrainRes
         seed=config.seed,
         shuffle_rewards=config.control == "shuffled_rewards",
         tolerance=_tolerance(config),
+        watch=job.watch,
     )
     finished = done
 
@@ -150,6 +159,7 @@ async def _train(job: _Training, stream: TaskStream, estimator: Any) -> TrainRes
 
     async def after_step(report: StepReport) -> None:
         job.progress.step(report)
+        job.watch.check()
         if _evaluation_is_due(config, report.step):
             await _evaluate(job, _label(report.step), step=report.step)
             job.progress.phase("training")
@@ -157,12 +167,19 @@ async def _train(job: _Training, stream: TaskStream, estimator: Any) -> TrainRes
     job.progress.phase("training")
     try:
         await run_steps(parts, Hooks(commit=commit, after_step=after_step), first=done + 1, last=config.steps)
-    except (KeyboardInterrupt, asyncio.CancelledError):
+    except (KeyboardInterrupt, asyncio.CancelledError, RunStopped):
         if finished > job.saved_step:
             _save(job, learner, finished)
         raise
     after = await _evaluate(job, "after", step=config.steps)
     return await asyncio.to_thread(_finish, job, before, after)
+
+
+def _ending(error: BaseException) -> str:
+    """Return the kind of the event with which a run ends that isn't finished."""
+    if isinstance(error, KeyboardInterrupt | asyncio.CancelledError):
+        return "interrupted"
+    return "stopped_itself" if isinstance(error, RunStopped) else "failed"
 
 
 def _evaluation_is_due(config: Config, step: int) -> bool:
@@ -202,6 +219,8 @@ async def _restore(job: _Training, learner: Any) -> int:
     job.folder.truncate_after(state.step)
     await push(job.stage.engine, learner.weights(), learner.policy_version)
     job.saved_step = state.step
+    job.watch.load(state.screening)
+    job.watch.check()
     job.progress.note(f"resumed after step {state.step} of {job.config.steps}")
     return state.step
 
@@ -214,6 +233,7 @@ def _save(job: _Training, learner: Any, step: int) -> None:
         policy_version=learner.policy_version,
         config_hash=config_hash(job.config),
         data_position=step * job.config.rollout.groups_per_step,
+        screening=job.watch.state(),
     )
     save_checkpoint(job.folder.path, learner, state, model_folder=job.policy.folder, keep=job.config.checkpoint.keep)
     job.saved_step = step

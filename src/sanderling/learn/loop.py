@@ -25,6 +25,7 @@ from sanderling.learn.learner import Learner
 from sanderling.learn.measure import disposition_counts, episode_metrics, require_graded, row_metrics, with_dropped
 from sanderling.rollout.scheduler import Scheduler
 from sanderling.rollout.seeds import derive
+from sanderling.screening.watch import Watch, screening_counts
 from sanderling.store.run_folder import RunFolder
 from sanderling.types import Group, Member, StepReport, Task, TrainingRow
 
@@ -41,6 +42,7 @@ class Parts:
     seed: int
     shuffle_rewards: bool  # negative control: see `deal_out_rewards`
     tolerance: float  # largest |sampler - trainer| log-probability under the same weights; inf: only measured
+    watch: Watch  # decides what becomes of episodes that were not earned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,12 +112,14 @@ class _Batch:
 async def _learn(parts: Parts, hooks: Hooks, batch: _Batch) -> tuple[StepReport, dict[str, int]]:
     """Train on the episodes of a step; return its report and the accounts at its end."""
     clock, learner = batch.clock, parts.learner
-    groups = batch.groups
+    groups = parts.watch.settle(batch.groups)
     if parts.shuffle_rewards:
         groups = deal_out_rewards(groups, derive(parts.seed, "shuffle", batch.step))
     rows = _rows(parts, groups, batch)
     clock.lap("store_s")
     metrics = episode_metrics(groups, batch.dropped) | row_metrics(rows, groups, learner.policy_version)
+    for quarantine in parts.watch.count(batch.step, groups):
+        parts.folder.append_event("quarantined", step=batch.step, task=quarantine.task_id, reason=quarantine.reason)
     gap = await asyncio.to_thread(measure_gap, learner, rows, parts.tolerance)
     learned = await asyncio.to_thread(learner.step, rows)
     clock.lap("train_s")
@@ -129,9 +133,12 @@ async def _learn(parts: Parts, hooks: Hooks, batch: _Batch) -> tuple[StepReport,
     report = StepReport(
         step=batch.step,
         policy_version=learner.policy_version,
-        metrics={**metrics, **_gap_metrics(gap), **trained},
+        metrics={**metrics, **parts.watch.metrics(), **_gap_metrics(gap), **trained},
         timing=clock.report() | _episode_timing(groups),
-        counts=_counts(batch.accounts, accounts) | disposition_counts(groups, rows) | {"updates": updates},
+        counts=_counts(batch.accounts, accounts)
+        | disposition_counts(groups, rows)
+        | screening_counts(groups)
+        | {"updates": updates},
     )
     parts.folder.append_metrics(report)
     await asyncio.to_thread(hooks.commit, report)

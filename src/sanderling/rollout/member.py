@@ -16,7 +16,18 @@ from sanderling.rollout.episode import Episode, Plan, Stage, run_episode
 from sanderling.rollout.ledger import Ledger
 from sanderling.rollout.lockstep import LockstepEngine
 from sanderling.rollout.seeds import derive
-from sanderling.types import Graded, Member, StopReason, Submission, Task, Trajectory, Ungraded, Verdict
+from sanderling.types import (
+    Exhibit,
+    Finding,
+    Graded,
+    Member,
+    StopReason,
+    Submission,
+    Task,
+    Trajectory,
+    Ungraded,
+    Verdict,
+)
 
 GRADING_MARGIN = 2.0
 BACK_OFF_S = 0.2  # before the first retry; doubled for each further one
@@ -53,16 +64,34 @@ async def _attempt(plan: Plan, stage: Stage, config: RolloutConfig, ledger: Ledg
                 stage.engine.leave(plan.trajectory_id)
         began = time.monotonic()
         trajectory, verdict = await judge(episode, plan, stage, config)
+        grade_s = time.monotonic() - began
+        trajectory = replace(trajectory, timing=replace(trajectory.timing, grade_s=grade_s))
+        rows = (trajectory, *(replace(row, stop=trajectory.stop, detail=trajectory.detail) for row in episode.further))
+        findings = await _look(episode, rows, verdict, plan, stage)
     except BaseException:
         ledger.abandon()
         raise
-    grade_s = time.monotonic() - began
-    trajectory = replace(trajectory, timing=replace(trajectory.timing, grade_s=grade_s))
-    rows = [trajectory, *(replace(row, stop=trajectory.stop, detail=trajectory.detail) for row in episode.further)]
     fate = dispose(trajectory, verdict, config)
-    members = tuple(Member(trajectory=row, verdict=verdict, disposition=fate) for row in rows)
+    if stage.screen is not None:
+        fate = stage.screen.decide(fate, findings)
+    root = Member(trajectory=trajectory, verdict=verdict, disposition=fate, findings=findings)
+    members = (root, *(replace(root, trajectory=row, findings=()) for row in rows[1:]))
     ledger.finish(members[0])
     return members
+
+
+async def _look(
+    episode: Episode, rows: tuple[Trajectory, ...], verdict: Verdict, plan: Plan, stage: Stage
+) -> tuple[Finding, ...]:
+    """Return the findings of the screen; there is nothing to find where our own failure ended the episode."""
+    if stage.screen is None or not isinstance(verdict, Graded):
+        return ()
+    exhibit = Exhibit(task=plan.task, rows=rows, submission=episode.submission, verdict=verdict)
+    return await stage.screen.look(exhibit, stage.backend, _grading_seed(plan))
+
+
+def _grading_seed(plan: Plan) -> int:
+    return derive(plan.seed, "grading", plan.trajectory_id)
 
 
 async def judge(episode: Episode, plan: Plan, stage: Stage, config: RolloutConfig) -> tuple[Trajectory, Verdict]:
@@ -73,9 +102,8 @@ async def judge(episode: Episode, plan: Plan, stage: Stage, config: RolloutConfi
         return trajectory, Ungraded(cause=trajectory.detail or trajectory.stop.value, phase=phase)
     if episode.submission is None or not needs_grading(trajectory.stop, config):
         return trajectory, Graded(reward=0.0)
-    seed = derive(plan.seed, "grading", plan.trajectory_id)
     try:
-        verdict = await _grade(stage, plan.task, episode.submission, seed)
+        verdict = await _grade(stage, plan.task, episode.submission, _grading_seed(plan))
     except (
         Exception
     ) as error:  # also what a third party's verifier did not mean to raise: our failure, not the policy's
