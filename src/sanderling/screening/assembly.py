@@ -9,6 +9,7 @@ from dataclasses import replace
 from sanderling.environment import Environment
 from sanderling.screening.config import ScreeningConfig
 from sanderling.screening.events import Canary, Events
+from sanderling.screening.lint import Lint
 from sanderling.screening.panel import EpisodeScreen, Panel
 
 CANARY_FILE = "hidden_tests.json"
@@ -37,7 +38,7 @@ def make_panel(
     """
     if config.mode == "off":
         return None
-    screens: list[EpisodeScreen] = [Events()]
+    screens: list[EpisodeScreen] = [Events(), Lint()]
     if canary:
         screens.append(Canary(canary))
     return Panel([*screens, *own], config.severities, acts=config.mode == "act")
