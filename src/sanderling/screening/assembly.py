@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from sanderling.environment import Environment
 from sanderling.screening.config import ScreeningConfig
+from sanderling.screening.dual import dual_verdict
 from sanderling.screening.events import Canary, Events
 from sanderling.screening.lint import Lint
 from sanderling.screening.panel import EpisodeScreen, Panel
@@ -39,6 +40,9 @@ def make_panel(
     if config.mode == "off":
         return None
     screens: list[EpisodeScreen] = [Events(), Lint()]
+    dual = dual_verdict(environment, config.dual, config.confirmations)
+    if dual is not None:
+        screens.append(dual)
     if canary:
         screens.append(Canary(canary))
     return Panel([*screens, *own], config.severities, acts=config.mode == "act")

@@ -40,10 +40,10 @@ class ScreeningConfig(BaseModel):
         description="act: a proven hack earns nothing, a suspected one is neither compared nor trained; note: findings are "
         "stored and counted, and change nothing; off: nothing is looked at",
     )
-    dual: Literal["off", "passing", "unpaid"] = Field(
-        "passing",
+    dual: Literal["off", "auto", "passing", "unpaid"] = Field(
+        "auto",
         description="which unpaid submissions an in-process grader sees too, whose verdict is never a reward: none; those "
-        "whose last visible tests passed; or all",
+        "whose last visible tests passed; or all. auto: passing, where the verifier can give away its hidden calls",
     )
     confirmations: int = Field(
         2, ge=1, description="times that both gradings must disagree before it is a proof; more: rarer false alarms"
