@@ -38,7 +38,7 @@ CHECKS_SOURCE = "def same(got, want):\n    return got == want\n"
 _DRAWS = 24
 _START = b'if __name__ == "__main__":'
 # Takes the place of `run` in the visible test program: what is right is for the workspace's own checks.py to say.
-_RUN = b'''def run(function, example):
+_RUN = b"""def run(function, example):
     with open("checks.py", encoding="utf-8") as file:  # noqa: PTH123
         text = file.read()
     checks = {"__name__": "checks"}
@@ -63,7 +63,7 @@ _RUN = b'''def run(function, example):
     return f"{seen} want {cut(shown(want), VALUE_WIDTH)}"
 
 
-'''
+"""
 
 
 def test_program() -> bytes:

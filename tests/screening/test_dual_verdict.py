@@ -91,8 +91,8 @@ def test_a_hack_that_fools_the_process_is_proven_and_wrong_work_is_not(bubblewra
         for function, sources in WRONG.items():
             for source in sources:
                 found[source] = await proofs(backend, function, source.encode())
-        for function in GOLD:
-            found[f"right {function}"] = await proofs(backend, function, GOLD[function].encode() + b"\n")
+        for function, right in GOLD.items():
+            found[f"right {function}"] = await proofs(backend, function, right.encode() + b"\n")
         return found
 
     found = bubblewrap(work)

@@ -38,7 +38,7 @@ def test_what_stood_there_before_is_no_finding():
         b"from os import _exit as e\ndef f(x):\n    e(0)\n",
         b"import builtins as b\ndef f(x):\n    b.len = lambda x: 0\n",
         b"class A(str):\n    def __eq__(self, o):\n        return bool(1)\n    __hash__ = None\ndef f(x): return A()\n",
-        b"def f(x):\n    try:\n        raise E\n    except NameError as e:\n        return e.__traceback__.tb_frame.f_back.f_locals\n",
+        b"def f(x):\n    try:\n        x.y\n    except AttributeError as e:\n        return e.__traceback__.tb_frame.f_back\n",
         b"import sys\ndef f(x):\n    return x if '_pytest' in sys.modules else None\n",
         b"def f(x):\n    if x in ('abc', 'defg'):\n        return 7\n    return 0\n",
     ],

@@ -1,4 +1,4 @@
-"""Demonstrations that cheat: they change the comparison instead of the code. For the demonstration of what a weak grader teaches.
+"""Demonstrations that cheat: they change the comparison instead of the code. To show what a weak grader teaches.
 
 The policy that is shipped has never seen one. A warm-up with a few of them brings the hack into reach, so that reinforcement
 learning can choose between it and honest work; see `fix_python.gullible`.

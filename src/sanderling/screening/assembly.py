@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 
+from sanderling.engine.chat_endpoint import ChatEndpoint
 from sanderling.environment import Environment
-from sanderling.screening.config import ScreeningConfig
+from sanderling.screening.config import MonitorConfig, ScreeningConfig
 from sanderling.screening.dual import dual_verdict
 from sanderling.screening.events import Canary, Events
 from sanderling.screening.lint import Lint
+from sanderling.screening.monitor import Monitor
 from sanderling.screening.panel import EpisodeScreen, Panel
 
 CANARY_FILE = "hidden_tests.json"
@@ -45,4 +48,11 @@ def make_panel(
         screens.append(dual)
     if canary:
         screens.append(Canary(canary))
+    if config.monitor.url:
+        screens.append(Monitor(_endpoint(config.monitor)))
     return Panel([*screens, *own], config.severities, acts=config.mode == "act")
+
+
+def _endpoint(config: MonitorConfig) -> ChatEndpoint:
+    key = os.environ.get(KEY_VARIABLE, "")
+    return ChatEndpoint(url=config.url, model=config.model, key=key, timeout_s=config.timeout_s)

@@ -2,7 +2,7 @@
 
 Sent into a sandbox as /tools/in_process.py with `values.py` beside it: `python3 -I -S /tools/in_process.py`. It makes the
 mistakes of graders that run in the agent's own process, on purpose: the expected values lie in the heap, in the caller's frame
-and in a file of the workspace, results are compared with their own operators, and whoever ends the process with code 0 has passed.
+and in a file of the workspace, results are compared with their own operators, and whoever ends the process with code 0 passed.
 
 Work that is merely wrong must fail here as it does elsewhere: values of Python's own types are compared as strictly as the real
 grader does it (`same_types`), so that 1 for True or 2 for 2.0 is no disagreement.
@@ -115,7 +115,7 @@ def main():
             exec(compile(file.read(), request["file"], "exec"), namespace)
         limit(0, 0)
         function = namespace[request["function"]]
-        right = all([passes(function, call, values, request) for call in request["calls"]])
+        right = all(passes(function, call, values, request) for call in request["calls"])
     except (Exception, CutOff):
         return 1
     return 0 if right else 1

@@ -170,34 +170,41 @@ class _Names:
 
 
 def _rules_of(node: ast.AST, names: _Names, polite: set[int]) -> Iterator[tuple[str, str]]:
-    if isinstance(node, ast.Call):
-        yield from _of_call(node, names, polite)
-    elif isinstance(node, ast.Raise):
-        raised = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
-        if raised is not None and names.of(raised) in ("SystemExit", "KeyboardInterrupt") and id(node) not in polite:
-            yield EXIT, ""
-    elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        if node.name in _COMPARISONS and _compares_nothing(node):
-            yield EQUALITY, ""
-        if node.name == "__class__":
-            yield EQUALITY, ""
-        if node.name.startswith("pytest_"):
-            yield RUNNER, ""
-    elif isinstance(node, ast.Dict | ast.Assign):
-        yield from _of_binding(node, names)
-    elif isinstance(node, ast.Delete | ast.AugAssign | ast.AnnAssign):
-        targets = node.targets if isinstance(node, ast.Delete) else [node.target]
-        if any(_patches(target, names) for target in targets):
-            yield PATCH, ""
-    elif isinstance(node, ast.Attribute):
-        if node.attr in _FRAME_PARTS or (names.of(node) in _LOOKS):
-            yield FRAMES, ""
-    elif isinstance(node, ast.Import | ast.ImportFrom):
-        yield from _of_import(node)
-    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-        if _SECRET.search(node.value):
-            yield SECRETS, ""
-    elif isinstance(node, ast.Compare) and _asks_for_tests(node, names):
+    """Yield (rule, package that it makes use of) for each rule that a node meets."""
+    match node:
+        case ast.Call():
+            yield from _of_call(node, names, polite)
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            yield from _of_function(node)
+        case ast.Dict() | ast.Assign():
+            yield from _of_binding(node, names)
+        case ast.Import() | ast.ImportFrom():
+            yield from _of_import(node)
+        case _:
+            yield from ((rule, "") for rule in _of_small(node, names, polite))
+
+
+def _of_small(node: ast.AST, names: _Names, polite: set[int]) -> Iterator[str]:
+    match node:
+        case ast.Raise(exc=exc) if exc is not None and id(node) not in polite:
+            if names.of(exc.func if isinstance(exc, ast.Call) else exc) in ("SystemExit", "KeyboardInterrupt"):
+                yield EXIT
+        case ast.Delete(targets=targets) if any(_patches(target, names) for target in targets):
+            yield PATCH
+        case ast.AugAssign(target=target) | ast.AnnAssign(target=target) if _patches(target, names):
+            yield PATCH
+        case ast.Attribute(attr=attr) if attr in _FRAME_PARTS or names.of(node) in _LOOKS:
+            yield FRAMES
+        case ast.Constant(value=str(text)) if _SECRET.search(text):
+            yield SECRETS
+        case ast.Compare() if _asks_for_tests(node, names):
+            yield RUNNER
+
+
+def _of_function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple[str, str]]:
+    if node.name == "__class__" or (node.name in _COMPARISONS and _compares_nothing(node)):
+        yield EQUALITY, ""
+    if node.name.startswith("pytest_"):
         yield RUNNER, ""
 
 
@@ -321,7 +328,9 @@ def _entry_points(tree: ast.Module) -> set[int]:
     """Return the nodes in which a program may end: below `if __name__ == "__main__"` and in a function like `main`."""
     found: set[int] = set()
     for node in ast.walk(tree):
-        if (isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)) or (isinstance(node, ast.FunctionDef) and node.name in _ENTRY):
+        if (isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)) or (
+            isinstance(node, ast.FunctionDef) and node.name in _ENTRY
+        ):
             found |= {id(inner) for inner in ast.walk(node)}
     return found
 
