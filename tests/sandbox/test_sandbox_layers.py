@@ -79,6 +79,7 @@ def test_squashing_changes_nothing_and_bounds_the_layers(bubblewrap) -> None:
         deepest = 0
         for number in range(34):
             await sandbox.exec(Command(argv=("sh", "-c", f"echo {number} >> log; echo {number} > /tmp/n")))
+            await sandbox.state_key()  # as an episode asks for it before every action
             deepest = max(deepest, len(sandbox._stack.layers))
         listing = "ls -R . /tmp | sort; cat log /tmp/n /tmp/s a.py; stat -c '%h %a %u' twin log; readlink l"
         seen = await sandbox.exec(Command(argv=("sh", "-c", listing)))
@@ -95,6 +96,25 @@ def test_squashing_changes_nothing_and_bounds_the_layers(bubblewrap) -> None:
     assert "2 644 1000" in lines and lines[-1] == "a.py"
     assert same
     assert forked == b"a.py\nl\nrun.sh\ntwin\ns\n"
+
+
+def test_an_agent_that_fills_its_disk_loses_nothing_but_its_time(bubblewrap) -> None:
+    async def run(backend):
+        sandbox = await backend.create(SandboxSpec(files=BASE, limits=Limits(disk_mb=4)))
+        await sandbox.exec(Command(argv=("sh", "-c", "echo 1 > n")))
+        await sandbox.state_key()
+        filled = await sandbox.exec(
+            Command(argv=("sh", "-c", "head -c 9M /dev/zero > a; head -c 9M /dev/zero > b; echo ok"))
+        )
+        key = await sandbox.state_key()
+        view = await sandbox._open_view()
+        submission = await sandbox.submission(("a.py",))
+        return filled, key == digests.state_key(digests.scan(view)), submission
+
+    filled, same, submission = bubblewrap(run)
+    assert filled.stdout == b"ok\n"
+    assert same
+    assert {refusal.path for refusal in submission.refused} == {"a", "b", "n"}
 
 
 def test_what_was_deleted_is_free_again_and_the_limit_holds(bubblewrap) -> None:

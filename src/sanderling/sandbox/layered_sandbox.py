@@ -197,6 +197,7 @@ class LayeredSandbox:
                 ) from error
             return  # deeper than is copied, say; there is still room for layers, and no harm done
         self._stack.layers = [target]
+        self._digests.note_squash()
         self._used = reply.fields["used"]
         needed = {self._stack.store.name, *((self._tools or "").split("/")[:1])}
         for store in [held for held in self._stack.held if held.name not in needed]:

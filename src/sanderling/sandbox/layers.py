@@ -59,6 +59,12 @@ class Digests:
             self._unread.append(layer)
             self._key = None
 
+    def note_squash(self) -> None:
+        """Take note that the layers became one: what is unread of them is gone, so the next key reads everything."""
+        if self._unread:
+            self._state = None
+            self._unread.clear()
+
     async def key(
         self, open_layer: Callable[[str], Awaitable[int]], scan: Callable[[], Awaitable[digests.State]]
     ) -> str:

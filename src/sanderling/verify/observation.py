@@ -137,6 +137,15 @@ class ObservationVerifier:
             report = replace(report, complete=False)
         return await self._judge(plan, report, notes, backend)
 
+    @property
+    def source(self) -> CallSource:
+        """The calls and the right functions: hidden material, for audits."""
+        return self._source
+
+    def right_files(self, task: Task) -> dict[str, bytes]:
+        """Return the file with the right function; see `verify.protocol.DisclosingVerifier`."""
+        return {self._source.entry(task).file: self._source.gold(task).encode()}
+
     async def control(self, task: Task, backend: SandboxBackend, seed: int) -> Graded:
         """Grade the gold source in the same way."""
         plan = self._plan(task, seed)

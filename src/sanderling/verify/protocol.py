@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Protocol, runtime_checkable
 
 from sanderling.sandbox.protocol import SandboxBackend
 from sanderling.types import Graded, Submission, Task
@@ -23,4 +24,13 @@ class Verifier(Protocol):
 
     async def control(self, task: Task, backend: SandboxBackend, seed: int) -> Graded:
         """Grade the known-right solution in the same way: tells a broken verifier from a submission that crashed it."""
+        ...
+
+
+@runtime_checkable
+class DisclosingVerifier(Verifier, Protocol):
+    """A verifier that gives its right solution to an audit. Nothing of it may reach an agent."""
+
+    def right_files(self, task: Task) -> Mapping[str, bytes]:
+        """Return the files of the right solution that differ from the task's own, by path in the workspace."""
         ...

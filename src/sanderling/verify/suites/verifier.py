@@ -88,6 +88,16 @@ class SuiteVerifier:
         ready = await asyncio.to_thread(self._prepare, task)
         return await self._verdict(ready, await self._run(task, ready, ready.gold, backend), [], backend)
 
+    @property
+    def source(self) -> FolderSource:
+        """The task folders: hidden material, for audits."""
+        return self._source
+
+    def right_files(self, task: Task) -> dict[str, bytes]:
+        """Return what the right solution changes; see `verify.protocol.DisclosingVerifier`."""
+        folder = self._source.folder(task.id)
+        return {path: content for path, content in folder.gold().items() if folder.base.get(path) != content}
+
     def lifted_share(self, task_id: str) -> float:
         """Return the share of a task's hidden tests that are decided on our side alone, in [0, 1]."""
         return Recording.from_json(self._source.folder(task_id).expected.recording).lifted

@@ -1,0 +1,1 @@
+"""The attacks that come with Sanderling, one module for each family; each has `ATTACKS`."""
