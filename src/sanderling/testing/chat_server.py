@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,7 +25,7 @@ class ChatServer:
 
 
 @contextmanager
-def chat_server(answers: Sequence[str], *, status: int = 200) -> Iterator[ChatServer]:
+def chat_server(answers: Sequence[str], *, status: int = 200) -> Generator[ChatServer]:
     """Serve chat completions with these texts, one after the other and again from the first; `status` is that of each reply."""
     given = cycle(answers)
     lock = threading.Lock()
