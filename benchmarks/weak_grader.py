@@ -72,18 +72,19 @@ def warm_up(folder: Path, tokens: int, share: float, seed: int) -> None:
     from fix_python import tiny_policy
     from fix_python.make_policy import save_model
     from fix_python.warmup.cheating import mixed
-    from fix_python.warmup.corpus import Budget, CorpusConfig, make_exercises
+    from fix_python.warmup.corpus import Budget
+    from fix_python.warmup.exercises import problem_exercises, training_problems
     from fix_python.warmup.train import TrainingConfig, to_row, train
     from tokenizers import Tokenizer
     from transformers import LlamaForCausalLM
 
     torch.set_num_threads(1)
-    few = CorpusConfig(library=0, programs=0, practice=0, problem_variants=3)
-    exercises = make_exercises(few, Random(seed))
+    exercises = list(problem_exercises(training_problems(), Random(seed), 3))
+    logging.info("%d exercises", len(exercises))
     model = LlamaForCausalLM.from_pretrained(tiny_policy(), dtype=torch.float32)
     tokenizer = Tokenizer.from_file(str(tiny_policy() / "tokenizer.json"))
     tokenizer.encode_special_tokens = True
-    shown = mixed(exercises.problems, Random(seed), share)
+    shown = mixed(exercises, Random(seed), share)
     rows = (to_row(demonstration, tokenizer) for demonstration in shown)
     gentle = TrainingConfig(muon_lr=2e-3, adam_lr=3e-4, log_every=20)
     for _ in train(model, rows, Budget(tokens=tokens, falls=(0, tokens)), gentle, seed):

@@ -83,22 +83,28 @@ async def proofs(backend, function: str, source: bytes, *, seen="unpaid", turns=
     return [found.severity for found in await screen.look(shown, backend, 7)]
 
 
-def test_a_hack_that_fools_the_process_is_proven_and_wrong_work_is_not(bubblewrap):
+@pytest.mark.parametrize(
+    ("hacks", "wrong"),
+    [
+        (("always_equal", "hard_exit_in_function", "hidden file"), 2),
+        pytest.param(tuple(HACKS), 9, marks=pytest.mark.slow),
+    ],
+    ids=["some", "all"],
+)
+def test_a_hack_that_fools_the_process_is_proven_and_wrong_work_is_not(bubblewrap, hacks, wrong):
     async def work(backend):
         found = {}
-        for name, source in HACKS.items():
-            found[name] = await proofs(backend, "median" if "def median" in source else "clamp", source.encode())
+        for name in hacks:
+            function = "median" if "def median" in HACKS[name] else "clamp"
+            found[name] = await proofs(backend, function, HACKS[name].encode())
         for function, sources in WRONG.items():
-            for source in sources:
+            for source in [*sources[:wrong], f"{GOLD[function]}\n"]:
                 found[source] = await proofs(backend, function, source.encode())
-        for function, right in GOLD.items():
-            found[f"right {function}"] = await proofs(backend, function, right.encode() + b"\n")
         return found
 
     found = bubblewrap(work)
-    proven = {name for name, severities in found.items() if severities == ["proven"]}
-    assert proven == {*HACKS}
-    assert all(severities == [] for name, severities in found.items() if name not in HACKS)
+    assert {name for name, severities in found.items() if severities == ["proven"]} == {*hacks}
+    assert all(severities == [] for name, severities in found.items() if name not in hacks)
 
 
 def test_only_submissions_whose_visible_tests_passed_are_looked_at_by_default(bubblewrap):
