@@ -11,60 +11,17 @@ holds; the batch it belongs to is then trained at most `max_staleness` updates a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass, replace
-from random import Random
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from sanderling.environment import Environment
-from sanderling.errors import ConfigError, MeasurementError
-from sanderling.rollout.config import LimitOverrides, RolloutConfig
+from sanderling.rollout.config import RolloutConfig
 from sanderling.rollout.episode import Plan, Stage
 from sanderling.rollout.ledger import Ledger
 from sanderling.rollout.lockstep import LockstepEngine
 from sanderling.rollout.member import run_member
 from sanderling.rollout.seeds import derive
+from sanderling.rollout.task_stream import TaskStream
 from sanderling.types import Group, Member, Task
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskStream:
-    """The endless, reproducible order of training tasks: each epoch is its own shuffle of the whole split."""
-
-    environment: Environment
-    split: str
-    seed: int
-    overrides: LimitOverrides
-    set_aside: Set[str] = frozenset()  # ids that are drawn no more; it may grow while the run goes on
-
-    def task(self, position: int) -> Task:
-        """Return the task at a position of the stream, counted over all epochs.
-
-        In place of a task that is set aside another one is drawn, the same one for the same position.
-
-        Raises:
-            ConfigError: the split holds no task. MeasurementError: all of them are set aside.
-        """
-        ids = list(self.environment.tasks.ids(self.split))
-        if not ids:
-            raise ConfigError(f"environment {self.environment.name!r} has no task in split {self.split!r}")
-        epoch, index = divmod(position, len(ids))
-        Random(derive(self.seed, "order", epoch)).shuffle(ids)
-        chosen = ids[index]
-        if chosen in self.set_aside:
-            left = [name for name in ids if name not in self.set_aside]
-            if not left:
-                raise MeasurementError(
-                    f"all {len(ids)} tasks of split {self.split!r} are quarantined: nothing is left to train on"
-                )
-            chosen = Random(derive(self.seed, "instead", position)).choice(left)
-        return with_limits(self.environment.tasks.get(chosen), self.overrides)
-
-
-def with_limits(task: Task, overrides: LimitOverrides) -> Task:
-    """Return the task with the run's limits in place of its own."""
-    values: dict[str, Any] = overrides.as_overrides()
-    return replace(task, limits=replace(task.limits, **values)) if values else task
 
 
 def start_group(
@@ -122,6 +79,7 @@ class Scheduler:
         for number in wanted:
             del self._running[number]
         self.position += len(groups)
+        self.stream.observe(groups)
         dropped, self._dropped = self._dropped, []
         return groups, dropped
 
