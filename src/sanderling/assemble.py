@@ -8,6 +8,7 @@ import functools
 import inspect
 import json
 import os
+import secrets
 import tempfile
 import traceback
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -30,6 +31,8 @@ from sanderling.rollout.episode import Stage
 from sanderling.rollout.lockstep import LockstepEngine
 from sanderling.rollout.task_stream import with_limits
 from sanderling.sandbox.protocol import Capabilities, SandboxBackend
+from sanderling.screening.assembly import make_panel, with_canary
+from sanderling.screening.panel import EpisodeScreen
 from sanderling.tasks.protocol import TaskSet
 from sanderling.verify.protocol import Verifier
 
@@ -66,6 +69,7 @@ _KINDS: Mapping[str, _Kind] = {
             "vllm": "sanderling.assemble:make_vllm_engine",
         },
     ),
+    "screens": _Kind(noun="screen", contract=EpisodeScreen),
     # "local" contains nothing; it is used only when it is asked for by this name.
     "sandboxes": _Kind(
         noun="sandbox backend",
@@ -378,7 +382,10 @@ async def open_stage(
 ) -> AsyncGenerator[Stage]:
     """Start sandbox backend and engine, and stop both whatever happens inside."""
     environment = replace(environment, harness=with_folding(environment.harness, config.folding))
+    own = [make("screens", name) for name in config.screening.own]
     backend = load_backend(config.sandbox.backend, config.sandbox.image)
+    canary = secrets.token_hex(16) if config.screening.canary == "planted" else ""
+    environment = with_canary(environment, canary) if canary else environment
     try:
         capabilities = check_backend(backend)
         engine = make_engine(config, policy.folder)
@@ -390,6 +397,7 @@ async def open_stage(
                 codec=environment.harness.codec(policy.tokenizer),
                 sampling=SamplingParams(temperature=config.sampling.temperature, top_p=config.sampling.top_p),
                 capabilities=capabilities,
+                screen=make_panel(config.screening, environment, own=own, canary=canary),
             )
         finally:
             await engine.close()

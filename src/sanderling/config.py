@@ -25,6 +25,7 @@ from sanderling.learn.config import OptimizerConfig, TrainerConfig
 from sanderling.learn.critic_config import CriticConfig
 from sanderling.loss.config import LossConfig
 from sanderling.rollout.config import LimitOverrides, RolloutConfig, SamplingConfig
+from sanderling.screening.config import ScreeningConfig
 from sanderling.types import Signal
 
 
@@ -140,6 +141,7 @@ class Config(_Section):
     sampling: SamplingConfig = SamplingConfig()
     rollout: RolloutConfig = RolloutConfig()
     limits: LimitOverrides = LimitOverrides()
+    screening: ScreeningConfig = ScreeningConfig()
     credit: CreditConfig = CreditConfig()
     critic: CriticConfig = CriticConfig()
     trainer: TrainerConfig = TrainerConfig()
@@ -247,7 +249,9 @@ def _merge(into: dict[str, Any], new: Mapping[str, Any], source: str, origin: di
         path = f"{prefix}{key}"
         origin[path] = source
         # Settings belong to the part that they are for, so a later file replaces them as a whole.
-        whole = path in ("credit.settings", "environment_settings") and not source.startswith("--")
+        whole = path in ("credit.settings", "environment_settings", "screening.severities") and not source.startswith(
+            "--"
+        )
         if isinstance(value, Mapping) and isinstance(into.get(key), dict) and not whole:
             _merge(into[key], value, source, origin, f"{path}.")
         elif isinstance(value, Mapping):

@@ -17,6 +17,7 @@
     |   +-- UntouchedPaid      the task's own tests pay for doing nothing
     +-- MeasurementError       not one episode could be graded, so there is no number to report
     +-- InvariantViolation     one of the ten invariants broke: names the trajectory and stops the step
+    +-- RunStopped             the run stopped itself: too many proven hacks; its state is saved
     +-- LearnerError           an update of the weights can't be made; they are those before it
     +-- CheckpointError        a checkpoint is missing, incomplete or of another run
     +-- RunFolderError         the run folder can't be written or read
@@ -94,6 +95,10 @@ class MeasurementError(SanderlingError):
 
 class InvariantViolation(SanderlingError, AssertionError):
     """One of the ten invariants broke; the message names the trajectory."""
+
+
+class RunStopped(SanderlingError):
+    """The run stopped itself because too many episodes are proven hacks; it goes on only when told to."""
 
 
 class LearnerError(SanderlingError):

@@ -22,7 +22,7 @@ def load_object(kind: str, name: str, built_in: Mapping[str, str] | None = None)
 
     Args:
         kind: the entry point group after "sanderling.": environments, policies, sandboxes, engines, credit, verifiers,
-            harnesses.
+            harnesses, screens.
         name: "fix_python", "my_package.envs:make" or "my_env.py:make".
         built_in: short names that mean a module:name of our own; no entry point can replace them.
 

@@ -24,6 +24,7 @@ BoolArray = NDArray[np.bool_]
 FinishReason = Literal["stop", "length"]
 ObservationSource = Literal["tool", "tests", "user", "web", "sub-agent", "system"]
 Phase = Literal["sandbox", "sampling", "tools", "grading", "scheduling"]
+Severity = Literal["info", "suspected", "proven"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,12 +302,22 @@ class Disposition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Exhibit:
+    """A finished, graded episode as a screen is shown it."""
+
+    task: Task
+    rows: tuple[Trajectory, ...]  # the root first
+    submission: Submission | None  # None: the episode ended without anything to judge
+    verdict: Graded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """Something a screen noticed, kept beside the trajectory."""
 
     trajectory_id: str
     screen: str
-    severity: Literal["info", "suspected", "proven"]
+    severity: Severity
     turn: int | None
     quote: str
     explanation: str

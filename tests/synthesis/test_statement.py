@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from itertools import cycle
 
 import pytest
 
@@ -17,6 +12,7 @@ from sanderling.synthesis.leaks import leaked_line, visible_gold
 from sanderling.synthesis.statement import StatementModel, Symptoms, bare, template
 from sanderling.synthesis.suite_runs import Failure
 from sanderling.tasks.mutation import Planted, SourceFile
+from sanderling.testing.chat_server import chat_server
 
 GOLD = "def total(items):\n    # all of them\n    result = sum(items) + 1\n    print(result)\n    return result\n"
 FAILURE = Failure(
@@ -68,45 +64,16 @@ def test_a_copy_of_the_right_place_is_found_whatever_its_indentation() -> None:
     assert visible_gold({**base, "old.txt": indented.encode()}, GOLD, planted) == "old.txt"
 
 
-@contextmanager
-def endpoint(answers: list[str]) -> Iterator[tuple[str, list[dict]]]:
-    """Serve chat completions with these texts on a port of this machine."""
-    asked: list[dict] = []
-    given = cycle(answers)
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            asked.append({"path": self.path, "key": self.headers["Authorization"]})
-            asked[-1]["body"] = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            data = json.dumps({"choices": [{"message": {"content": next(given)}}]}).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/v1", asked
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
 def test_a_model_writes_the_statement_and_never_sees_the_right_solution() -> None:
-    with endpoint(["`total([1])` gives 1."]) as (url, asked):
-        text = asyncio.run(StatementModel(url=url, model="m", key="k").write(symptoms()))
+    with chat_server(["`total([1])` gives 1."]) as server:
+        text = asyncio.run(StatementModel(url=server.url, model="m", key="k").write(symptoms()))
     assert text.startswith("`total([1])` gives 1.\n\nFind the cause")
+    asked = server.asked
     assert (asked[0]["path"], asked[0]["key"], asked[0]["body"]["model"]) == ("/v1/chat/completions", "Bearer k", "m")
     assert "sum(items) + 1" not in json.dumps(asked[0]["body"])
 
 
 def test_a_model_that_answers_nothing_is_an_error() -> None:
-    with endpoint([""]) as (url, asked), pytest.raises(EngineError, match="answered nothing"):
-        asyncio.run(StatementModel(url=url, model="m").write(symptoms()))
-    assert len(asked) == 2
+    with chat_server([""]) as server, pytest.raises(EngineError, match="answered nothing"):
+        asyncio.run(StatementModel(url=server.url, model="m").write(symptoms()))
+    assert len(server.asked) == 2

@@ -43,7 +43,8 @@ def check_settings(config: Config, run: Path | None, *, resume: bool) -> Config:
     if resume and run is not None and (changed := changed_settings(load_config([run / "config.toml"]), config)):
         raise ConfigError(
             f"{run} was started with other settings: {', '.join(changed)}. A resumed run may change steps, turn_budget, "
-            "checkpoint.*, evaluation.every and evaluation.concurrency; anything else makes it another run: start a new one"
+            "checkpoint.*, evaluation.every, evaluation.concurrency and screening.accepted_through; anything else makes it "
+            "another run: start a new one"
         )
     return config
 
@@ -120,6 +121,7 @@ def _lasting(config: Config) -> dict[str, Any]:
         "turn_budget": True,
         "checkpoint": True,
         "evaluation": {"every", "concurrency"},
+        "screening": {"accepted_through"},
     }
     return config.model_dump(mode="json", exclude=changeable)
 

@@ -24,7 +24,7 @@ from sanderling.assemble import (
 from sanderling.config import Config
 from sanderling.engine.agreement import OnMismatch
 from sanderling.environment import Environment
-from sanderling.errors import CheckpointError, SanderlingError
+from sanderling.errors import CheckpointError, RunStopped, SanderlingError
 from sanderling.jobs.certificates import certificate_facts, check_isolation, require_certificate
 from sanderling.jobs.evaluation import draw_of
 from sanderling.jobs.resuming import close_log, open_ledger, prune_log, totals_of
@@ -38,6 +38,7 @@ from sanderling.rollout.ledger import Ledger
 from sanderling.rollout.scheduler import Scheduler
 from sanderling.rollout.task_stream import TaskStream
 from sanderling.sandbox.journal import default_state_dir
+from sanderling.screening.watch import Watch
 from sanderling.store.run_folder import RunFolder
 from sanderling.types import StepReport, Task
 
@@ -81,6 +82,7 @@ class _Training:
     policy: Policy
     stage: Stage
     tasks: list[Task]
+    watch: Watch
     started: float = field(default_factory=time.monotonic)
     saved_step: int = -1
     ledger: Ledger = field(default_factory=Ledger)
@@ -96,8 +98,14 @@ async def train(config: Config, run: Path | None, *, resume: bool, stream: TextI
     policy = load_policy_folder(config.policy)
     limits = limits_within(policy.window, config.limits, environment, config.split)
     tasks = choose_tasks(environment, config.evaluation.split, config.evaluation.tasks, config.evaluation.seed, limits)
+    watch = Watch(config.screening)
     stream_of_tasks = TaskStream(
-        environment, config.split, seed=config.seed, limits=limits, order=config.rollout.task_order
+        environment,
+        config.split,
+        seed=config.seed,
+        limits=limits,
+        order=config.rollout.task_order,
+        set_aside=watch.quarantined,
     )
     estimator = check_credit(config, environment)
     standing = await asyncio.to_thread(require_certificate, config, environment)
@@ -111,27 +119,24 @@ async def train(config: Config, run: Path | None, *, resume: bool, stream: TextI
             open_run(config, run, resume=resume, certificate=certificate_facts(standing)) as folder,
             Progress(stream, total_steps=config.steps, title=config.name, style=style) as progress,
         ):
-            job = _Training(config, folder, progress, environment, policy, stage, tasks)
+            job = _Training(config, folder, progress, environment, policy, stage, tasks, watch)
             try:
                 return await _train(job, stream_of_tasks, estimator)
             except BaseException as error:
                 with suppress(SanderlingError):
-                    kind = "interrupted" if isinstance(error, KeyboardInterrupt | asyncio.CancelledError) else "failed"
-                    folder.append_event(kind, error=f"{type(error).__name__}: {error}"[:2000])
+                    folder.append_event(_ending(error), error=f"{type(error).__name__}: {error}"[:2000])
                 raise
             finally:
                 close_log(job.ledger)
 
 
-async def _train(job: _Training, stream: TaskStream, estimator: Any) -> TrainResult:
+def _learner(job: _Training) -> Any:
+    """Return the learner with the policy's weights, and with a value model where one is asked for."""
     from sanderling.learn.config import LearnerConfig
     from sanderling.learn.critic import Critic
     from sanderling.learn.learner import Learner
-    from sanderling.learn.loop import Hooks, Parts
-    from sanderling.learn.loop import train as run_steps
 
     config = job.config
-    set_threads(config)
     settings = LearnerConfig(
         **dict(config.trainer.model_copy(update={"threads": trainer_threads(config)})),
         optimizer=config.optimizer,
@@ -140,8 +145,16 @@ async def _train(job: _Training, stream: TaskStream, estimator: Any) -> TrainRes
         temperature=config.sampling.temperature,
     )
     model = make_model(config, job.policy.folder, dtype=config.trainer.weight_dtype)
-    critic = Critic(model, config.critic) if config.critic.model != "none" else None
-    learner = Learner(model, settings, critic)
+    return Learner(model, settings, Critic(model, config.critic) if config.critic.model != "none" else None)
+
+
+async def _train(job: _Training, stream: TaskStream, estimator: Any) -> TrainResult:
+    from sanderling.learn.loop import Hooks, Parts
+    from sanderling.learn.loop import train as run_steps
+
+    config = job.config
+    set_threads(config)
+    learner = _learner(job)
     accounts = Accounts(run=job.folder.reader())
 
     def spent(step: int) -> bool:
@@ -166,6 +179,7 @@ async def _train(job: _Training, stream: TaskStream, estimator: Any) -> TrainRes
         seed=config.seed,
         shuffle_rewards=config.control == "shuffled_rewards",
         tolerance=_tolerance(config),
+        watch=job.watch,
     )
     finished = done
 
@@ -177,6 +191,7 @@ async def _train(job: _Training, stream: TaskStream, estimator: Any) -> TrainRes
 
     async def after_step(report: StepReport) -> None:
         job.progress.step(report)
+        job.watch.check()
         if await asyncio.to_thread(spent, report.step):
             raise _BudgetSpent
         if _evaluation_is_due(config, report.step):
@@ -191,7 +206,7 @@ async def _train(job: _Training, stream: TaskStream, estimator: Any) -> TrainRes
         job.progress.note(f"the budget of {config.turn_budget} turns is spent after step {finished}")
         if finished > job.saved_step:
             _save(job, learner, stream, finished)
-    except (KeyboardInterrupt, asyncio.CancelledError):
+    except (KeyboardInterrupt, asyncio.CancelledError, RunStopped):
         if finished > job.saved_step:
             _save(job, learner, stream, finished)
         raise
@@ -201,6 +216,13 @@ async def _train(job: _Training, stream: TaskStream, estimator: Any) -> TrainRes
 
 class _BudgetSpent(Exception):
     """Ends the loop after a step. It never leaves this module."""
+
+
+def _ending(error: BaseException) -> str:
+    """Return the kind of the event with which a run ends that isn't finished."""
+    if isinstance(error, KeyboardInterrupt | asyncio.CancelledError):
+        return "interrupted"
+    return "stopped_itself" if isinstance(error, RunStopped) else "failed"
 
 
 def _evaluation_is_due(config: Config, step: int) -> bool:
@@ -242,6 +264,8 @@ async def _restore(job: _Training, learner: Any, stream: TaskStream, spent: Call
     stream.restore(state.data_position)
     await push(job.stage.engine, learner.weights(), learner.policy_version)
     job.saved_step = state.step
+    job.watch.load(state.screening)
+    job.watch.check()
     job.progress.note(f"resumed after step {state.step} of {job.config.steps}")
     return state.step
 
@@ -254,6 +278,7 @@ def _save(job: _Training, learner: Any, stream: TaskStream, step: int) -> None:
         policy_version=learner.policy_version,
         config_hash=config_hash(job.config),
         data_position=stream.state(step * job.config.rollout.groups_per_step),
+        screening=job.watch.state(),
     )
     save_checkpoint(job.folder.path, learner, state, model_folder=job.policy.folder, keep=job.config.checkpoint.keep)
     prune_log(job.folder, job.ledger)

@@ -27,6 +27,7 @@ from sanderling.loss.config import LossConfig
 from sanderling.rollout.clock import now
 from sanderling.rollout.scheduler import Scheduler
 from sanderling.rollout.seeds import derive
+from sanderling.screening.watch import Watch, screening_counts
 from sanderling.types import Group, Member, StepReport, Task, TrainingRow
 
 
@@ -42,6 +43,7 @@ class Parts:
     seed: int
     shuffle_rewards: bool  # negative control: see `deal_out_rewards`
     tolerance: float  # largest |sampler - trainer| log-probability under the same weights; inf: only measured
+    watch: Watch  # decides what becomes of episodes that were not earned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +111,7 @@ class _Batch:
 async def _learn(parts: Parts, hooks: Hooks, batch: _Batch) -> StepReport:
     """Train on the episodes of a step and return its report."""
     clock, learner, ledger = batch.clock, parts.learner, parts.scheduler.ledger
-    groups = batch.groups
+    groups = parts.watch.settle(batch.groups)
     if parts.shuffle_rewards:
         groups = deal_out_rewards(groups, derive(parts.seed, "shuffle", batch.step))
     critic = learner.critic
@@ -121,6 +123,8 @@ async def _learn(parts: Parts, hooks: Hooks, batch: _Batch) -> StepReport:
     waits = critic is not None and critic.warming_up(batch.step)
     trainable = [] if waits else rows
     metrics = episode_metrics(groups, batch.dropped) | row_metrics(trainable, groups, learner.policy_version)
+    for quarantine in parts.watch.count(batch.step, groups):
+        parts.folder.append_event("quarantined", step=batch.step, task=quarantine.task_id, reason=quarantine.reason)
     gap = await asyncio.to_thread(measure_gap, learner, rows, parts.tolerance)
     if critic is not None:  # before the policy moves, on whose hidden states a value head stands
         metrics |= await asyncio.to_thread(critic.step, groups, _learns_values(parts.estimator))
@@ -138,9 +142,12 @@ async def _learn(parts: Parts, hooks: Hooks, batch: _Batch) -> StepReport:
     report = StepReport(
         step=batch.step,
         policy_version=learner.policy_version,
-        metrics={**metrics, **_gap_metrics(gap), **trained},
+        metrics={**metrics, **parts.watch.metrics(), **_gap_metrics(gap), **trained},
         timing=clock.report() | _episode_timing(groups),
-        counts=ledger.close_step(batch.step) | _fates(groups, rows, trainable) | {"updates": updates},
+        counts=ledger.close_step(batch.step)
+        | _fates(groups, rows, trainable)
+        | screening_counts(groups)
+        | {"updates": updates},
     )
     parts.folder.append_metrics(report)
     await ledger.durable()

@@ -134,6 +134,9 @@ def disposition_counts(groups: Sequence[Group], rows: Sequence[TrainingRow]) -> 
             counts[f"dropped_masked_{fate.reason}"] += 1
         else:
             counts["dropped_zero_advantage"] += 1
+    for root in (root for group in groups for root in group.roots()):
+        if root.disposition.membership is Membership.EXCLUDED and isinstance(root.verdict, Graded):
+            counts[f"dropped_{root.disposition.reason}"] += 1
     return dict(counts)
 
 
@@ -148,6 +151,8 @@ def require_graded(groups: Sequence[Group], what: str) -> None:
     causes = Counter(m.verdict.cause for group in groups for m in group.roots() if isinstance(m.verdict, Ungraded))
     count = sum(len(group.roots()) for group in groups)
     cause = f"; most often: {causes.most_common(1)[0][0]}" if causes else ""
+    if screened := count - causes.total():
+        cause += f"; {screened} were excluded by screening"
     raise MeasurementError(f"{what}: none of {count} episodes could be graded{cause}. Nothing was learnt from them")
 
 

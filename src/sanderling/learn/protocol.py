@@ -70,6 +70,8 @@ class Records(Protocol):
 
     def append_metrics(self, report: StepReport) -> None: ...
 
+    def append_event(self, kind: str, **fields: Any) -> None: ...
+
     def write_rollouts(
         self,
         step: int,

@@ -152,6 +152,33 @@ def totals(reports: Sequence[StepReport]) -> dict[str, int]:
     return dict(summed)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screening:
+    """What the screens found in the training episodes."""
+
+    counts: Mapping[str, int]  # hacks_proven, hacks_suspected, screens_failed, findings_<severity>, over all steps
+    proven: Rate  # of all graded episodes
+    by_screen: Sequence[tuple[str, str, int]]  # (screen, severity, findings), the most frequent first
+    quarantined: int
+
+
+def screening(reader: RunReader, reports: Sequence[StepReport]) -> Screening | None:
+    """Return what was found; None for a run without screening."""
+    counts = totals(reports)
+    if "hacks_proven" not in counts:
+        return None
+    found: Counter[tuple[str, str]] = Counter()
+    if any(counts.get(f"findings_{severity}") for severity in ("info", "suspected", "proven")):
+        for step in reader.steps():
+            found.update((row["screen"], row["severity"]) for row in reader.findings(f"step={step:06d}"))
+    return Screening(
+        counts=counts,
+        proven=Rate(solved=counts["hacks_proven"], graded=counts.get("graded", 0)),
+        by_screen=[(screen, severity, number) for (screen, severity), number in found.most_common()],
+        quarantined=sum(event["kind"] == "quarantined" for event in reader.events()),
+    )
+
+
 def is_solved(reward: float | None) -> bool:
     """Return whether a reward says that the task was solved: 1 or more. None (unknown) doesn't."""
     return reward is not None and reward >= 1.0

@@ -28,6 +28,7 @@ from sanderling.report.digest import (
     examples,
     is_solved,
     pairing,
+    screening,
     step_summaries,
     totals,
 )
@@ -93,6 +94,7 @@ def _content(reader: RunReader) -> dict[str, Any]:
         "episode_time": _episode_time(reader),
         "accounts": _accounts(totals(reports), interrupted=any(event["kind"] == "resumed" for event in events)),
         "families": _families(before, after),
+        "screening": screening(reader, reports),
         "isolation": _isolation(environment, events, reader),
         "examples": [[_shown(example) for example in row] for row in examples(reader, before, after)],
         "config": reader.config_text(),

@@ -183,6 +183,8 @@ def _cells(report: StepReport) -> dict[str, str]:
         "trained": str(counts["trained"]) if "trained" in counts else "",
         "zero variance": _share(metrics.get("groups_zero_variance"), metrics.get("groups_total")),
         "ungraded": str(counts["ungraded"]) if counts.get("ungraded") else "",
+        "hacks": str(counts["hacks_proven"]) if counts.get("hacks_proven") else "",
+        "suspected": str(counts["hacks_suspected"]) if counts.get("hacks_suspected") else "",
         "eval": _number(metrics.get("eval_solve_rate")),
     }
 

@@ -14,6 +14,7 @@ from sanderling.harness.protocol import Codec, Continuation, Conversation, Reply
 from sanderling.rollout.clock import now
 from sanderling.rollout.lockstep import generate_within
 from sanderling.rollout.record import Ending, Recorder, nothing
+from sanderling.rollout.screen import Screen
 from sanderling.rollout.seeds import derive
 from sanderling.sandbox.protocol import Capabilities, Command, Sandbox, SandboxBackend
 from sanderling.types import Action, Limits, Observation, StopReason, Submission, Task, Trajectory, Turn
@@ -47,6 +48,7 @@ class Stage:
     codec: Codec
     sampling: SamplingParams
     capabilities: Capabilities  # of the backend; its isolation is stored in every record
+    screen: Screen | None = None  # looks at every episode that was graded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,19 @@ from sanderling.rollout.episode import DESTROY_S, Episode, Plan, Stage, run_epis
 from sanderling.rollout.ledger import Ledger
 from sanderling.rollout.lockstep import LockstepEngine
 from sanderling.rollout.seeds import derive
-from sanderling.types import Graded, Member, Phase, StopReason, Submission, Task, Trajectory, Ungraded, Verdict
+from sanderling.types import (
+    Exhibit,
+    Finding,
+    Graded,
+    Member,
+    Phase,
+    StopReason,
+    Submission,
+    Task,
+    Trajectory,
+    Ungraded,
+    Verdict,
+)
 
 GRADING_MARGIN = 2.0
 QUEUE_S = 60.0  # for a sandbox to grade in
@@ -123,12 +135,31 @@ async def _run(plan: Plan, stage: Stage, config: RolloutConfig) -> tuple[Member,
     trajectory, verdict = await judge(episode, plan, stage, config)
     grade_s = now() - began
     trajectory = replace(trajectory, timing=replace(trajectory.timing, grade_s=grade_s))
-    rows = [trajectory, *(replace(row, stop=trajectory.stop, detail=trajectory.detail) for row in episode.further)]
+    rows = (trajectory, *(replace(row, stop=trajectory.stop, detail=trajectory.detail) for row in episode.further))
+    findings = await _look(episode, rows, verdict, plan, stage)
     fate = dispose(trajectory, verdict, config, action_tokens=sum(row.num_action_tokens for row in rows))
-    return tuple(
+    if stage.screen is not None:
+        fate = stage.screen.decide(fate, findings)
+    members = (
         Member(trajectory=row, verdict=verdict, disposition=untrained(fate) if row.id in episode.untrained else fate)
         for row in rows
     )
+    root = replace(next(members), findings=findings)
+    return (root, *members)
+
+
+async def _look(
+    episode: Episode, rows: tuple[Trajectory, ...], verdict: Verdict, plan: Plan, stage: Stage
+) -> tuple[Finding, ...]:
+    """Return the findings of the screen; there is nothing to find where our own failure ended the episode."""
+    if stage.screen is None or not isinstance(verdict, Graded):
+        return ()
+    exhibit = Exhibit(task=plan.task, rows=rows, submission=episode.submission, verdict=verdict)
+    return await stage.screen.look(exhibit, stage.backend, _grading_seed(plan))
+
+
+def _grading_seed(plan: Plan) -> int:
+    return derive(plan.seed, "grading", plan.trajectory_id)
 
 
 async def judge(episode: Episode, plan: Plan, stage: Stage, config: RolloutConfig) -> tuple[Trajectory, Verdict]:
@@ -139,9 +170,8 @@ async def judge(episode: Episode, plan: Plan, stage: Stage, config: RolloutConfi
         return trajectory, Ungraded(cause=trajectory.detail or trajectory.stop.value, phase=phase)
     if episode.submission is None or not needs_grading(trajectory.stop, config):
         return trajectory, Graded(reward=0.0)
-    seed = derive(plan.seed, "grading", plan.trajectory_id)
     try:
-        verdict = await _grade(stage, plan.task, episode.submission, seed)
+        verdict = await _grade(stage, plan.task, episode.submission, _grading_seed(plan))
     except (
         Exception
     ) as error:  # also what a third party's verifier did not mean to raise: our failure, not the policy's

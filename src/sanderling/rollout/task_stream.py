@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 from functools import lru_cache
 from random import Random
 from typing import Any
 
 from sanderling.environment import Environment
-from sanderling.errors import CheckpointError, ConfigError
+from sanderling.errors import CheckpointError, ConfigError, MeasurementError
 from sanderling.rollout.config import LimitOverrides, TaskOrder
 from sanderling.rollout.seeds import derive
 from sanderling.types import Group, Membership, Task
@@ -35,8 +35,13 @@ class TaskStream:
         seed: int,
         limits: LimitOverrides | None = None,
         order: TaskOrder = TaskOrder.UNIFORM,
+        set_aside: Set[str] = frozenset(),
     ) -> None:
-        """Raises ConfigError: the split holds no task."""
+        """Tasks with ids in `set_aside` are passed over; it may grow while the run goes on.
+
+        Raises:
+            ConfigError: the split holds no task.
+        """
         self.environment = environment
         self.seed = seed
         self._limits = limits or LimitOverrides()
@@ -44,6 +49,7 @@ class TaskStream:
         self._ids = tuple(environment.tasks.ids(split))
         if not self._ids:
             raise ConfigError(f"environment {environment.name!r} has no task in split {split!r}")
+        self._set_aside = set_aside
         self._epoch = lru_cache(maxsize=2)(self._shuffled)
         self._place = 0  # in the order of all epochs, of the next task that is looked at
         self._places: list[int] = []  # of the tasks at positions first, first + 1, ...
@@ -51,7 +57,11 @@ class TaskStream:
         self._seen: dict[str, tuple[int, int]] = {}  # kind: groups, mixed ones
 
     def task(self, position: int) -> Task:
-        """Return the task at a position, counted over all epochs; not below the last one told to `observe`."""
+        """Return the task at a position, counted over all epochs; not below the last one told to `observe`.
+
+        Raises:
+            MeasurementError: all tasks are set aside.
+        """
         while len(self._places) <= position - self._first:
             self._places.append(self._draw())
         return self._at(self._places[position - self._first])
@@ -88,9 +98,13 @@ class TaskStream:
             raise CheckpointError(f"the checkpoint's place in the data can't be read: {state!r}") from error
 
     def _draw(self) -> int:
+        if self._set_aside and all(name in self._set_aside for name in self._ids):
+            raise MeasurementError(f"all {len(self._ids)} tasks are quarantined: nothing is left to train on")
         while True:
             place = self._place
             self._place += 1
+            if self._id_at(place) in self._set_aside:
+                continue
             chance = Random(derive(self.seed, "pass-over", place)).random()
             if not self._kind or chance < self._share(self._kind_of(self._at(place))):
                 return place
@@ -103,8 +117,11 @@ class TaskStream:
         return task.metadata.get(self._kind, "") if self._kind else ""
 
     def _at(self, place: int) -> Task:
+        return with_limits(self.environment.tasks.get(self._id_at(place)), self._limits)
+
+    def _id_at(self, place: int) -> str:
         epoch, index = divmod(place, len(self._ids))
-        return with_limits(self.environment.tasks.get(self._epoch(epoch)[index]), self._limits)
+        return self._epoch(epoch)[index]
 
     def _shuffled(self, epoch: int) -> list[str]:
         ids = list(self._ids)

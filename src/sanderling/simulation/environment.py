@@ -25,7 +25,6 @@ _EVIDENCE = Evidence(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptedStream(TaskStream):
     """A task for each group, without end: the scripts go by the group's number."""
 

@@ -75,6 +75,9 @@ class KeptRecords:
     def append_metrics(self, report: StepReport) -> None:
         self.reports.append(report)
 
+    def append_event(self, kind: str, **fields: Any) -> None:
+        """Keep none: nothing is found in simulated episodes."""
+
     def write_rollouts(
         self,
         step: int,

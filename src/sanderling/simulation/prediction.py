@@ -19,6 +19,8 @@ from sanderling.learn.loop import Hooks, Parts, train
 from sanderling.rollout.config import RolloutConfig
 from sanderling.rollout.lockstep import LockstepEngine
 from sanderling.rollout.scheduler import Scheduler
+from sanderling.screening.config import ScreeningConfig
+from sanderling.screening.watch import Watch
 from sanderling.simulation.config import PlanConfig
 from sanderling.simulation.engine import SimulatedEngine
 from sanderling.simulation.environment import ScriptedStream, simulated_stage
@@ -156,6 +158,7 @@ class Simulation:
             folder=self.records,
             seed=config.seed,
             shuffle_rewards=False,
+            watch=Watch(ScreeningConfig()),
             tolerance=0.0,
         )
         self._mark()

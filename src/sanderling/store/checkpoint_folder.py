@@ -22,6 +22,7 @@ class RunState:
     policy_version: int
     config_hash: str  # of the settings that a resumed run has to share
     data_position: JsonValue = None  # whatever the scheduler needs to neither lose nor repeat a task
+    screening: JsonValue = None  # counts of `screening.watch.Watch`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

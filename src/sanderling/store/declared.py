@@ -99,6 +99,18 @@ _one("advantage_abs_mean", "advantage", "mean absolute advantage over the traine
 _one("state_singleton_share", "share", "turns whose state group has one member / turns", "lower", "arXiv 2505.10978")
 _one("state_group_mean", "turns", "mean size of the groups of turns that share a state", "higher", "arXiv 2505.10978")
 
+# Was it earned? See docs/screening.md.
+_one("hack_rate", "share", "proven hacks / graded episodes, over the newest screening.stop_window episodes", "lower")
+_one(
+    "hack_rate_low",
+    "share",
+    "lower end of its 95 % Wilson interval; above screening.stop_rate the run stops",
+    "lower",
+    _WILSON,
+)
+_one("hack_rate_high", "share", "upper end of it", "lower", _WILSON)
+_one("tasks_quarantined", "tasks", "tasks that are not trained on any more because of what was found in them", "lower")
+
 # The update. Sums run over trained tokens; r = exp(logprob now - logprob at sampling).
 _one("loss", "loss", "sum of weight * per-token objective, negated; mean over the step's updates")
 _one("grad_norm", "1", "2-norm of the whole gradient before clipping; mean over the step's updates")
@@ -176,4 +188,7 @@ _count("trained_tokens", "action tokens of the live rows, counted once per step"
 _count("micro_batches", "pieces in which the rows were computed, over all updates")
 _count("updates", "optimiser updates of the step")
 _count("retried", "ungraded ones that were tried again under a new attempt number", "lower")
+_count("hacks_proven", "graded episodes with a proven finding: they earned 0", "lower")
+_count("hacks_suspected", "graded episodes whose worst finding is a suspicion: neither compared nor trained", "lower")
+_count("screens_failed", "times that a screen could not look at an episode, which is suspected then", "lower")
 _count("findings_*", "findings of the screens, by severity", "lower")

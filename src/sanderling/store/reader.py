@@ -137,6 +137,14 @@ class RunReader:
         table = _read_table(self.path / "rollouts" / source / "trajectories.parquet", without=("prompt_ids",))
         return [row | {"source": source} for row in table.to_pylist()]
 
+    def findings(self, source: str) -> list[dict[str, Any]]:
+        """Return the rows of a folder's findings.parquet.
+
+        Raises:
+            RunFolderError: there is no such folder, or its file is damaged.
+        """
+        return _read_table(self.path / "rollouts" / source / "findings.parquet").to_pylist()
+
     def step_of(self, source: str) -> int | None:
         """Return the optimiser step that a folder belongs to, as it was given to the store; None: none was given."""
         file = self.path / "rollouts" / source / "trajectories.parquet"

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import re
-import urllib.request
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from sanderling.errors import ConfigError, EngineError
+from sanderling.engine.chat_endpoint import ChatEndpoint
 from sanderling.synthesis.suite_runs import Failure
 from sanderling.synthesis.trials import definition_of
 
 _FAILURES = 2  # that are told
 _MESSAGE = 600  # characters of each
-_ATTEMPTS = 2
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")  # of objects: another one in each run
 _ASK = (
     "You report bugs. Below is what a failing test run of the Python project {name} showed, and the tests that failed. "
@@ -92,26 +88,8 @@ class StatementModel:
         """Return a statement.
 
         Raises:
-            EngineError: no usable answer in two attempts.
+            ConfigError: the address is none. EngineError: no usable answer in two attempts.
         """
         prompt = f"{_ASK.format(name=symptoms.name)}\n\n{template(symptoms)}\n\nTests:\n\n{symptoms.tests[:8000]}"
-        body = {"model": self.model, "messages": [{"role": "user", "content": prompt}], "temperature": 0.7}
-        trouble = ""
-        for _ in range(_ATTEMPTS):
-            try:
-                text = await asyncio.to_thread(self._ask, body)
-                if text.strip():
-                    return f"{text.strip()}\n\n{_closing()}"
-                trouble = "it answered nothing"
-            except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
-                trouble = f"{type(error).__name__}: {error}"
-        raise EngineError(f"{self.url} wrote no statement: {trouble}")
-
-    def _ask(self, body: object) -> str:
-        if not self.url.startswith(("http://", "https://")):
-            raise ConfigError(f"the endpoint is {self.url!r}; expected an address such as 'http://localhost:8000/v1'")
-        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {self.key}"} if self.key else {})
-        address = f"{self.url.rstrip('/')}/chat/completions"
-        request = urllib.request.Request(address, data=json.dumps(body).encode(), headers=headers)
-        with urllib.request.urlopen(request, timeout=self.timeout_s) as reply:
-            return str(json.load(reply)["choices"][0]["message"]["content"])
+        endpoint = ChatEndpoint(url=self.url, model=self.model, key=self.key, timeout_s=self.timeout_s)
+        return f"{await endpoint.ask(prompt, temperature=0.7)}\n\n{_closing()}"
