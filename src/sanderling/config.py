@@ -40,12 +40,12 @@ class EngineConfig(_Section):
     )
     attention: Literal["sdpa", "eager"] = Field("sdpa", description="attention code of the model inside transformers")
     prompts: Literal["each", "shared"] = Field(
-        "each",
+        "shared",
         description="shared: what contexts of siblings have in common is read once and its keys and values are copied; equal "
-        "up to float error, and much cheaper for long prompts",
+        "up to float error, and much cheaper for long prompts; each: every context by itself",
     )
     device: str = Field("cpu", description="torch device of sampler and trainer")
-    threads: int = Field(0, ge=0, description="CPU threads of torch; 0: all cores but one, which is left to the tools")
+    threads: int = Field(0, ge=0, description="CPU threads of the sampler; 0: all cores but one, for the tools")
 
 
 class SandboxConfig(_Section):
@@ -100,7 +100,7 @@ class Config(_Section):
     )
     split: str = Field("train", description="split of the environment that is trained on")
     policy: str = Field("fix-python-tiny", description="a shipped policy, a Hugging Face model folder, or a hub id")
-    steps: int = Field(42, ge=1, description="optimiser steps")
+    steps: int = Field(46, ge=1, description="optimiser steps")
     seed: int = Field(0, ge=0, description="of task order, actions and gradings")
     control: Literal["none", "shuffled_rewards"] = Field(
         "none",

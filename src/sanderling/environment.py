@@ -29,6 +29,7 @@ class Environment:
     test_argv: tuple[
         str, ...
     ] = ()  # the visible tests, for a harness that is named apart from the environment; (): none
+    task_kind: str = ""  # key of the tasks' metadata that says what kind they are of; "": no kinds (see `TaskStream`)
     kept: Kept = Kept.NOTHING  # between the commands of an episode; INTERPRETER where those are warm scripts
     provides: frozenset[Signal] = frozenset()  # TURN_REWARDS, TURN_SCORES: what its harness says of single turns
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sanderling import __version__
-from sanderling.assemble import threads
+from sanderling.assemble import threads, trainer_threads
 from sanderling.config import Config, load_config
 from sanderling.credit.catalogue import load_estimator
 from sanderling.credit.protocol import CreditEstimator, LearnsValues, check_needs
@@ -97,6 +97,7 @@ def open_run(config: Config, run: Path | None, *, resume: bool) -> RunFolder:
         "python": platform.python_version(),
         "machine": platform.platform(),
         "threads": threads(config),
+        "trainer_threads": trainer_threads(config),
     }
     if run is None:
         return RunFolder.create(Path("runs"), config.name, config.to_toml(), facts)

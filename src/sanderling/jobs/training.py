@@ -19,6 +19,7 @@ from sanderling.assemble import (
     make_model,
     open_stage,
     set_threads,
+    trainer_threads,
 )
 from sanderling.config import Config
 from sanderling.engine.agreement import OnMismatch
@@ -30,7 +31,8 @@ from sanderling.learn.evaluation import Evaluation, choose_tasks, evaluate
 from sanderling.report.terminal import Progress, ProgressStyle
 from sanderling.rollout.checks import check_one_row
 from sanderling.rollout.episode import Stage
-from sanderling.rollout.scheduler import Scheduler, TaskStream
+from sanderling.rollout.scheduler import Scheduler
+from sanderling.rollout.task_stream import TaskStream
 from sanderling.store.run_folder import RunFolder
 from sanderling.types import StepReport, Task
 
@@ -88,8 +90,9 @@ async def train(config: Config, run: Path | None, *, resume: bool, stream: TextI
     policy = load_policy_folder(config.policy)
     limits = limits_within(policy.window, config.limits, environment, config.split)
     tasks = choose_tasks(environment, config.evaluation.split, config.evaluation.tasks, config.evaluation.seed, limits)
-    stream_of_tasks = TaskStream(environment=environment, split=config.split, seed=config.seed, overrides=limits)
-    stream_of_tasks.task(0)  # an empty or misnamed split is found before anything starts
+    stream_of_tasks = TaskStream(
+        environment, config.split, seed=config.seed, limits=limits, order=config.rollout.task_order
+    )
     estimator = check_credit(config, environment)
     if config.loss.needs_sequences:
         check_one_row(
@@ -120,7 +123,7 @@ async def _train(job: _Training, stream: TaskStream, estimator: Any) -> TrainRes
     config = job.config
     set_threads(config)
     settings = LearnerConfig(
-        **dict(config.trainer),
+        **dict(config.trainer.model_copy(update={"threads": trainer_threads(config)})),
         optimizer=config.optimizer,
         loss=config.loss,
         batch=config.batch,
@@ -129,7 +132,7 @@ async def _train(job: _Training, stream: TaskStream, estimator: Any) -> TrainRes
     model = make_model(config, job.policy.folder, dtype=config.trainer.weight_dtype)
     critic = Critic(model, config.critic) if config.critic.model != "none" else None
     learner = Learner(model, settings, critic)
-    done = await _restore(job, learner)
+    done = await _restore(job, learner, stream)
     per_step = config.rollout.groups_per_step
     scheduler = Scheduler(stream, job.stage, config.rollout, position=done * per_step, end=config.steps * per_step)
     _announce(job, estimator)
@@ -153,7 +156,7 @@ async def _train(job: _Training, stream: TaskStream, estimator: Any) -> TrainRes
         nonlocal finished
         finished = report.step
         if report.step % config.checkpoint.every == 0 or report.step == config.steps:
-            _save(job, learner, report.step)
+            _save(job, learner, stream, report.step)
 
     async def after_step(report: StepReport) -> None:
         job.progress.step(report)
@@ -166,7 +169,7 @@ async def _train(job: _Training, stream: TaskStream, estimator: Any) -> TrainRes
         await run_steps(parts, Hooks(commit=commit, after_step=after_step), first=done + 1, last=config.steps)
     except (KeyboardInterrupt, asyncio.CancelledError):
         if finished > job.saved_step:
-            _save(job, learner, finished)
+            _save(job, learner, stream, finished)
         raise
     after = await _evaluate(job, "after", step=config.steps)
     return await asyncio.to_thread(_finish, job, before, after)
@@ -191,8 +194,8 @@ def _coarsest_dtype(config: Config) -> str:
     return "bfloat16" if "bfloat16" in (config.engine.dtype, config.trainer.compute_dtype) else "float32"
 
 
-async def _restore(job: _Training, learner: Any) -> int:
-    """Put the newest whole checkpoint into learner and engine; return its step, 0 for a new run."""
+async def _restore(job: _Training, learner: Any, stream: TaskStream) -> int:
+    """Put the newest whole checkpoint into learner, engine and the order of tasks; return its step, 0 for a new run."""
     from sanderling.engine.weights import push
     from sanderling.learn.checkpoint import latest, load_checkpoint
 
@@ -207,20 +210,21 @@ async def _restore(job: _Training, learner: Any) -> int:
     if state.step >= job.config.steps and _recorded(job.folder, "after", step=job.config.steps):
         raise CheckpointError(f"{job.folder.path} is finished: {state.step} of {job.config.steps} steps are done")
     job.folder.truncate_after(state.step)
+    stream.restore(state.data_position)
     await push(job.stage.engine, learner.weights(), learner.policy_version)
     job.saved_step = state.step
     job.progress.note(f"resumed after step {state.step} of {job.config.steps}")
     return state.step
 
 
-def _save(job: _Training, learner: Any, step: int) -> None:
+def _save(job: _Training, learner: Any, stream: TaskStream, step: int) -> None:
     from sanderling.learn.checkpoint import RunState, save_checkpoint
 
     state = RunState(
         step=step,
         policy_version=learner.policy_version,
         config_hash=config_hash(job.config),
-        data_position=step * job.config.rollout.groups_per_step,
+        data_position=stream.state(step * job.config.rollout.groups_per_step),
     )
     save_checkpoint(job.folder.path, learner, state, model_folder=job.policy.folder, keep=job.config.checkpoint.keep)
     job.saved_step = step

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -69,16 +70,23 @@ class Learner:
         )
         if not live:
             return tally.report(live)
+        with _threads(self.config.threads):
+            self._update_from(live, tally)
+        return tally.report(live)
+
+    def _update_from(self, live: list[TrainingRow], tally: StepTally) -> None:
         old = self.logprobs(live) if self.config.loss.old_logprobs == "recompute" else None
         self._version_of_step = self.policy_version
         for indices, scale in self._minibatches(len(live)):
             part = [live[i] for i in indices]
             self._update(part, None if old is None else [old[i] for i in indices], scale, tally)
-        return tally.report(live)
 
-    @torch.no_grad()
     def logprobs(self, rows: Sequence[TrainingRow]) -> list[Float32Array]:
         """Return the log-probabilities of each row's trained tokens under the current weights, (L,), 0 off the mask."""
+        with _threads(self.config.threads), torch.no_grad():
+            return self._logprobs(rows)
+
+    def _logprobs(self, rows: Sequence[TrainingRow]) -> list[Float32Array]:
         found = [np.zeros(len(row.token_ids), dtype=np.float32) for row in rows]
         for micro in self._cut(rows):
             values = self._score(micro).logprobs.float().cpu().numpy()
@@ -268,6 +276,17 @@ def _frozen_copy(model: PreTrainedModel, config: LearnerConfig) -> PreTrainedMod
     if config.batch.layout != "padded":
         use_flat_attention(copy)
     return copy
+
+
+@contextmanager
+def _threads(count: int) -> Generator[None]:
+    """Let torch use `count` CPU threads meanwhile, 0: as many as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _optimizer(parameters: Sequence[nn.Parameter], config: OptimizerConfig) -> torch.optim.AdamW:

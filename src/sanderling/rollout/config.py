@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class TaskOrder(StrEnum):
+    """How often the kinds of tasks come."""
+
+    ADAPTIVE = "adaptive"
+    UNIFORM = "uniform"
 
 
 class LimitOverrides(BaseModel):
@@ -60,6 +68,11 @@ class RolloutConfig(BaseModel):
         "auto",
         description="lockstep: turns of all episodes are sampled together, which makes a run repeatable to the bit; "
         "continuous: every episode goes at its own pace; auto: lockstep when max_staleness is 0",
+    )
+    task_order: TaskOrder = Field(
+        TaskOrder.ADAPTIVE,
+        description="adaptive: kinds of tasks whose groups come out all paid or all unpaid are drawn less often, where the "
+        "environment says what kinds there are; uniform: every task once per epoch",
     )
     retries: int = Field(2, ge=0, description="further attempts for an episode that failed through our fault")
     truncated_reward: Literal["grade", "zero"] = Field(
