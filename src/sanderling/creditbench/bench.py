@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import get_context
 from typing import Any
 
@@ -74,27 +75,12 @@ def run_bench(plan: Plan, said: Callable[[str], None] = lambda _: None) -> Bench
     """
     plan.check()
     began = time.monotonic()
-    with ProcessPoolExecutor(plan.processes, mp_context=get_context("spawn")) as pool:
-        parts: dict[Future[Any], tuple[str, str]] = {}
-        for name in plan.environments:
-            work = pool.submit(measure_environment, name, tuple(plan.estimators), plan.updates, plan.seed)
-            parts[work] = (name, "")
-        for name in plan.studies:
-            for learner in STUDIES[name].learners:
-                parts[pool.submit(_curves, name, learner, plan.curve_seeds, plan.seed)] = (name, learner)
-        try:
-            for number, done in enumerate(as_completed(parts), start=1):
-                done.result()
-                where = " ".join(filter(None, parts[done]))
-                said(f"{number}/{len(parts)} {where}, {time.monotonic() - began:.0f} s")
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
-    qualities = {name: work.result() for work, (name, learner) in parts.items() if not learner}
+    done = _measured(plan, lambda line: said(f"{line}, {time.monotonic() - began:.0f} s"))
+    qualities = {name: found for (name, learner), found in done.items() if not learner}
     curves: dict[str, dict[str, Curves]] = {}
-    for work, (name, learner) in parts.items():
+    for (name, learner), found in done.items():
         if learner:
-            curves.setdefault(name, {})[learner] = work.result()
+            curves.setdefault(name, {})[learner] = found
     told_more = {name: arm.told_more for name, arm in ARMS.items()}
     return BenchResult(
         plan=plan,
@@ -104,6 +90,39 @@ def run_bench(plan: Plan, said: Callable[[str], None] = lambda _: None) -> Bench
         checked=[check(one, qualities, curves) for one in expectations()],
         unearned=unearned(qualities.get("null", {}), told_more),
     )
+
+
+def _measured(plan: Plan, said: Callable[[str], None]) -> dict[tuple[str, str], Any]:
+    """Return what each part found, in the order of the plan: (environment, "") or (study, learner)."""
+    work: dict[tuple[str, str], Callable[[], Any]] = {
+        (name, ""): partial(measure_environment, name, tuple(plan.estimators), plan.updates, plan.seed)
+        for name in plan.environments
+    }
+    work |= {
+        (name, learner): partial(_curves, name, learner, plan.curve_seeds, plan.seed)
+        for name in plan.studies
+        for learner in STUDIES[name].learners
+    }
+
+    def tell(number: int, part: tuple[str, str]) -> None:
+        said(f"{number}/{len(work)} {' '.join(part).strip()}")
+
+    if plan.processes == 1:
+        found = {}
+        for number, (part, call) in enumerate(work.items(), start=1):
+            found[part] = call()
+            tell(number, part)
+        return found
+    with ProcessPoolExecutor(plan.processes, mp_context=get_context("spawn")) as pool:
+        parts: dict[Future[Any], tuple[str, str]] = {pool.submit(call): part for part, call in work.items()}
+        try:
+            for number, future in enumerate(as_completed(parts), start=1):
+                future.result()
+                tell(number, parts[future])
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+        return {part: future.result() for future, part in parts.items()}
 
 
 def _curves(study: str, learner: str, seeds: int, seed: int) -> Curves:
