@@ -54,7 +54,8 @@ class Recall:
         A step in lockstep is recalled as a whole or not at all: what is in a batch decides the last bits of its results.
         """
         places = [f"{group}/{index}" for group in group_ids for index in range(size)]
-        known = [name for name in self.ended if name.rpartition(".")[0] in set(places)]
+        wanted = set(places)
+        known = [name for name in self.ended if name.rpartition(".")[0] in wanted]
         return [] if all(self._ends(place) for place in places) else known
 
     def weights_of(self, members: Sequence[Member]) -> dict[int, str]:
