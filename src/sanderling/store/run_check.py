@@ -215,7 +215,7 @@ def _joined(folder: Path, source: str) -> Iterator[tuple[str, str]]:
     turns = pq.read_table(folder / "turns.parquet", columns=["trajectory_id", *tokens])
     heads = pq.read_table(folder / "trajectories.parquet", columns=["trajectory_id", "turns"])
     verdicts = pq.read_table(folder / "verdicts.parquet", columns=["trajectory_id"])
-    lengths = [pc.list_value_length(turns.column(name)).to_pylist() for name in tokens]
+    lengths = [pc.call_function("list_value_length", [turns.column(name)]).to_pylist() for name in tokens]
     if any(len(set(row)) > 1 for row in zip(*lengths, strict=True)):
         yield "problem", f"{source}: ids, log-probabilities and versions of a turn differ in number (invariant 1)"
     stored = Counter(turns.column("trajectory_id").to_pylist())
