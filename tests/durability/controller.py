@@ -153,7 +153,7 @@ def lives(folder: Path, tasks: int, case: str) -> None:
         if (child := os.fork()) == 0:
             try:
                 if life < kills:
-                    end_at(dice.randrange(10 * tasks))
+                    end_at(dice.randrange(15 * tasks))
                 asyncio.run(run(folder / case, tasks, seed, staleness))
             except BaseException:
                 traceback.print_exc()

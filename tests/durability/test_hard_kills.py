@@ -76,7 +76,6 @@ def test_probe_d11_each_task_is_trained_once_per_epoch_whenever_the_controller_i
     for case in cases:
         check_nothing_lost(tmp_path / case, 8)
     assert tokens(tmp_path / "0:1:3") == tokens(tmp_path / "0:1:0")
-    assert sum((kinds(tmp_path / case) for case in cases), Counter())["recalled"] > 0
 
 
 @pytest.mark.slow

@@ -16,23 +16,29 @@ import pytest
 from sanderling.jobs.run_checks import check_run
 from sanderling.sandbox.orphans import find_orphans
 from sanderling.store.reader import RunReader
+from sanderling.testing.tiny_model import tiny_llama_folder
 
 pytestmark = pytest.mark.slow
 
 STEPS = 6
 SETTINGS = {
+    "environment": "sanderling.testing.letters:letter_environment",
+    "sandbox.backend": "bubblewrap",
     "steps": STEPS,
     "evaluation.tasks": 2,
     "rollout.groups_per_step": 2,
-    "rollout.group_size": 4,
-    "limits.max_turns": 4,
+    "rollout.group_size": 8,
     "checkpoint.every": 2,
     "engine.threads": 1,
 }
 
 
 def command(run: Path, *more: str, **changes: object) -> list[str]:
-    settings = {**SETTINGS, **{key.replace("__", "."): value for key, value in changes.items()}}
+    """Return the command line of the letters job; a policy of random weights is made beside the run."""
+    policy = run.parent / "policy"
+    if not policy.exists():
+        tiny_llama_folder(policy)
+    settings = {**SETTINGS, "policy": str(policy), **{key.replace("__", "."): value for key, value in changes.items()}}
     flags = [f"--{key}={json.dumps(value)}" for key, value in settings.items()]
     return [sys.executable, "-m", "sanderling.cli", "train", *flags, "--run", str(run), "--json", *more]
 

@@ -35,6 +35,30 @@ def test_a_killed_launcher_is_replaced_and_its_sandboxes_are_lost(bubblewrap):
     bubblewrap(work)
 
 
+def descendants(pid: int) -> list[int]:
+    own = [int(word) for file in Path(f"/proc/{pid}/task").glob("*/children") for word in file.read_text().split()]
+    return own + [further for child in own for further in descendants(child)]
+
+
+def test_a_sandbox_that_is_killed_from_outside_is_our_failure(bubblewrap):
+    async def work(backend) -> None:
+        sandbox, other = [await backend.create(SandboxSpec(files={"a": b"1"})) for _ in range(2)]
+        running = asyncio.ensure_future(sandbox.exec(Command(argv=("sleep", "20"), timeout_s=30)))
+        launcher, found = (await backend.client()).pid, []
+        while not found:
+            await asyncio.sleep(0.02)
+            programs = {pid: Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0] for pid in descendants(launcher)}
+            asleep = [pid for pid, program in programs.items() if program == b"sleep"]
+            found = [pid for pid, program in programs.items() if program.endswith(b"bwrap") and asleep]
+        for pid in found:
+            os.kill(pid, signal.SIGKILL)
+        with pytest.raises(SandboxLost):
+            await running
+        assert (await other.exec(Command(argv=("cat", "a")))).stdout == b"1"
+
+    bubblewrap(work)
+
+
 _OWNER = """
 import asyncio, os, signal, sys
 from pathlib import Path

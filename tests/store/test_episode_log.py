@@ -48,7 +48,7 @@ def begun(folder, process: int = 1, step: int = 0, **ahead: str) -> Ledger:
 
 def resumed(folder, weights: dict[int, str], step: int = 0) -> Ledger:
     found = find(folder, step, 1)
-    earlier = Recall(ended={name: list(logged) for name, logged in found.ended.items()}, weights=weights)
+    earlier = Recall(ended={name: list(logged) for name, logged in found.ended.items()}, weights=weights, retries=1)
     ledger = Ledger(log=EpisodeLog(folder, process=found.processes + 1, behind=1), earlier=earlier)
     ledger.restore(found.standings[-1])
     ledger.log.begin(ledger.standing(step))
@@ -130,6 +130,18 @@ def test_what_other_weights_sampled_is_refused_and_logged(tmp_path):
     assert "version [1]" in json.loads(last)["reason"]
 
 
+def test_what_failed_to_its_last_retry_is_tried_again(tmp_path):
+    ledger = begun(tmp_path)
+    for name in ("g/0.0", "g/0.1"):
+        ledger.start(name)
+        ledger.finish(attempt(name, None))
+    ledger.log.close()
+    ledger = resumed(tmp_path, {0: "w0"})
+    assert ledger.recall("g/0.0") is not None
+    assert ledger.recall("g/0.1") is None
+    assert "tried again" in files(tmp_path)[-1][0].read_text()
+
+
 def test_a_step_in_lockstep_is_recalled_as_a_whole_or_not_at_all(tmp_path):
     ledger = begun(tmp_path)
     for name, reward in (("g/0.0", 1.0), ("g/1.0", None), ("g/1.1", 0.0), ("h/0.0", 1.0)):
@@ -137,9 +149,9 @@ def test_a_step_in_lockstep_is_recalled_as_a_whole_or_not_at_all(tmp_path):
         ledger.finish(attempt(name, reward))
     ledger.log.close()
     ledger = resumed(tmp_path, {0: "w0"})
-    ledger.require_whole(["g"], size=2, retries=1)
+    ledger.require_whole(["g"], size=2)
     assert ledger.earlier.has("g/1.1")
-    ledger.require_whole(["g", "h"], size=2, retries=1)  # h/1 never ended
+    ledger.require_whole(["g", "h"], size=2)  # h/1 never ended
     assert not ledger.earlier.has("g/0.0")
     assert ledger.refused == 4
 

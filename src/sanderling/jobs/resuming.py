@@ -35,7 +35,8 @@ def open_ledger(folder: RunFolder, rollout: RolloutConfig, step: int, version: i
         standing = Standing(step=step, weights={version: fingerprint}, accounts=accounts, ahead={})
     log = EpisodeLog(folder.episodes, process=found.processes + 1, behind=rollout.max_staleness)
     older = {v: name for v, name in standing.weights.items() if v <= version}
-    earlier = Recall(ended={name: list(records) for name, records in found.ended.items()}, weights=older)
+    ended = {name: list(records) for name, records in found.ended.items()}
+    earlier = Recall(ended=ended, weights=older, retries=rollout.retries)
     ledger = Ledger(log=log, earlier=earlier)
     ledger.restore(standing)
     log.begin(ledger.standing(step))

@@ -86,9 +86,9 @@ class Ledger:
             self.log.recalled(name)
         return members
 
-    def require_whole(self, group_ids: Sequence[str], size: int, retries: int) -> None:
+    def require_whole(self, group_ids: Sequence[str], size: int) -> None:
         """Recall all of these groups or none of them; see `Recall.keep_whole`."""
-        for name in self.earlier.keep_whole(group_ids, size, retries):
+        for name in self.earlier.keep_whole(group_ids, size):
             for reason in self.earlier.unusable(name):
                 self.refuse(name, reason)
 

@@ -1,7 +1,8 @@
 """Which attempts of a killed process still count: those sampled from weights that this process has, too.
 
 Weights are told apart by the engine's fingerprint. A step that is trained again from the same rows gives the same
-weights to the bit, so what was sampled from them is taken over as well; where it gives others, it is not.
+weights to the bit, so what was sampled from them is taken over as well; where it gives others, it is not. An episode that
+failed through our fault to its last retry is not taken over either: what failed may work now.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from sanderling.store.episode_log import Logged
-from sanderling.types import Member, Ungraded
+from sanderling.types import Member
 
 
 @dataclass(slots=True)
@@ -19,6 +20,7 @@ class Recall:
 
     ended: dict[str, list[Logged]] = field(default_factory=dict)  # by trajectory id, oldest first
     weights: dict[int, str] = field(default_factory=dict)  # fingerprint by policy version, of this course of training
+    retries: int = 0  # further attempts of an episode that failed through our fault
 
     def has(self, name: str) -> bool:
         """Return whether `take` would find a record."""
@@ -39,18 +41,22 @@ class Recall:
     def unusable(self, name: str) -> Iterator[str]:
         """Yield why each record of an attempt is not taken, and forget it."""
         for logged in self.ended.pop(name, []):
-            other = [v for v, fingerprint in logged.weights.items() if self.weights.get(v) != fingerprint]
-            what = f"sampled by weights of version {other} that this course of training does not have"
-            yield f"a result of process {logged.process}: {what if other else 'its step is run again as a whole'}"
+            why = "its step is run again as a whole"
+            if other := [v for v, fingerprint in logged.weights.items() if self.weights.get(v) != fingerprint]:
+                why = f"sampled by weights of version {other} that this course of training does not have"
+            elif self._failed_for_good(name, logged):
+                why = "it failed through our fault to its last retry, and is tried again"
+            yield f"a result of process {logged.process}: {why}"
 
-    def keep_whole(self, group_ids: Iterable[str], size: int, retries: int) -> list[str]:
+    def keep_whole(self, group_ids: Iterable[str], size: int) -> list[str]:
         """Return the attempts to refuse, unless every place of these groups can be recalled to its end.
 
         A step in lockstep is recalled as a whole or not at all: what is in a batch decides the last bits of its results.
         """
         places = [f"{group}/{index}" for group in group_ids for index in range(size)]
-        known = [name for name in self.ended if name.rpartition(".")[0] in set(places)]
-        return [] if all(self._ends(place, retries) for place in places) else known
+        wanted = set(places)
+        known = [name for name in self.ended if name.rpartition(".")[0] in wanted]
+        return [] if all(self._ends(place) for place in places) else known
 
     def weights_of(self, members: Sequence[Member]) -> dict[int, str]:
         """Return the fingerprint of each version that sampled a token of these rows; "" where it isn't known."""
@@ -58,20 +64,22 @@ class Recall:
         versions = {int(version) for action in actions for version in action.policy_versions}
         return {version: self.weights.get(version, "") for version in sorted(versions)}
 
-    def _ends(self, place: str, retries: int) -> bool:
-        for attempt in range(retries + 1):
+    def _ends(self, place: str) -> bool:
+        for attempt in range(self.retries + 1):
             found = self._usable(f"{place}.{attempt}")
-            if found is None:
-                return False
-            if attempt == retries or not isinstance(found.members()[0].verdict, Ungraded):
-                return True
+            if found is None or found.verdict == "graded":
+                return found is not None
         return False
 
     def _usable(self, name: str) -> Logged | None:
         for logged in reversed(self.ended.get(name, [])):
-            if all(fingerprint and self.weights.get(v) == fingerprint for v, fingerprint in logged.weights.items()):
+            same = all(fingerprint and self.weights.get(v) == fingerprint for v, fingerprint in logged.weights.items())
+            if same and not self._failed_for_good(name, logged):
                 return logged
         return None
+
+    def _failed_for_good(self, name: str, logged: Logged) -> bool:
+        return logged.verdict == "ungraded" and attempt_of(name) >= self.retries
 
 
 def group_of(name: str) -> str:

@@ -113,7 +113,7 @@ class Scheduler:
     def _admit(self) -> None:
         numbers = range(self._admitted, self._admitted + self.capacity)
         if self.config.lockstep:
-            self.ledger.require_whole([_name(n) for n in numbers], self.config.group_size, self.config.retries)
+            self.ledger.require_whole([_name(n) for n in numbers], self.config.group_size)
         for number in numbers:
             plan = Plan(
                 task=self.stream.task(number),

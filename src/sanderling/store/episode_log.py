@@ -44,6 +44,7 @@ class Logged:
     """An attempt that ended in an earlier process of the run."""
 
     process: int
+    verdict: str  # graded or ungraded
     weights: Mapping[int, str]  # fingerprint of each policy version that sampled a token of it; "": not known
     file: Path
     offset: int
@@ -232,10 +233,16 @@ def find(folder: Path, step: int, behind: int) -> Found:
                     standings.append(_standing(record))
                 case {"kind": "start", "id": name}:
                     running[name] = process
-                case {"kind": "end", "id": name, "weights": weights}:
+                case {"kind": "end", "id": name, "weights": weights, "members": [{"verdict": verdict}, *_]}:
                     running.pop(name, None)
-                    named = {int(version): fingerprint for version, fingerprint in weights.items()}
-                    logged = Logged(process=process, weights=named, file=file, offset=offset, length=length)
+                    logged = Logged(
+                        process=process,
+                        verdict=next(iter(verdict)),
+                        weights={int(version): fingerprint for version, fingerprint in weights.items()},
+                        file=file,
+                        offset=offset,
+                        length=length,
+                    )
                     ended.setdefault(name, []).append(logged)
                 case {"kind": "standing" | "recalled" | "refused"}:
                     pass
