@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sanderling.harness.protocol import Harness
 from sanderling.sandbox.protocol import Kept, SandboxSpec
+from sanderling.state_identity import StateIdentity
 from sanderling.tasks.protocol import TaskSet
 from sanderling.types import Task
 from sanderling.verify.protocol import Verifier
@@ -30,6 +31,7 @@ class Environment:
         str, ...
     ] = ()  # the visible tests, for a harness that is named apart from the environment; (): none
     kept: Kept = Kept.NOTHING  # between the commands of an episode; INTERPRETER where those are warm scripts
+    states: StateIdentity = field(default_factory=StateIdentity)  # when two turns stand in the same state
 
     def sandbox_spec(self, task: Task) -> SandboxSpec:
         return SandboxSpec(

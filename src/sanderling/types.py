@@ -167,11 +167,19 @@ class Timing:
     total_s: float = 0.0
 
 
+class Branching(StrEnum):
+    """What a trajectory with a parent is."""
+
+    ROW = "row"  # goes on with its parent's episode under a rewritten context: the same sample, the same reward
+    FORK = "fork"  # goes on from a state of its parent with fresh actions: a sample and an episode of its own
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trajectory:
     """The record of one episode (one branch of it, where an episode has several).
 
-    The full token sequence is `prompt_ids` followed by each turn's action and observation ids.
+    The full token sequence is `prompt_ids` followed by each turn's action and observation ids; the first `forked_at` turns
+    are those of the parent.
     """
 
     id: str  # unique in a run: "<group_id>/<sample index>.<attempt>"
@@ -185,6 +193,7 @@ class Trajectory:
     isolation: str = "unknown"  # what contained the agent's commands, as the sandbox backend names it
     parent_id: str | None = None
     forked_at: int | None = None  # number of turns shared with the parent
+    branching: Branching = Branching.ROW  # how it relates to its parent; without one it says nothing
     # of the root: commands and timing of the whole episode; of a branch: its own tokens and bad calls
     usage: Usage = field(default_factory=Usage)
     timing: Timing = field(default_factory=Timing)
@@ -193,6 +202,11 @@ class Trajectory:
     def terminal(self) -> bool:
         """The episode reached an end of its own (as against being cut by a budget or by a failure of ours)."""
         return not (self.stop.truncated or self.stop.infrastructure)
+
+    @property
+    def begins_episode(self) -> bool:
+        """It is the first row of an episode: no parent, or a fork."""
+        return self.parent_id is None or self.branching is Branching.FORK
 
     @property
     def num_action_tokens(self) -> int:
@@ -259,6 +273,7 @@ Verdict = Graded | Ungraded
 class Membership(StrEnum):
     MEMBER = "member"  # enters the baseline
     EXCLUDED = "excluded"
+    PROBE = "probe"  # a fork that only measures the value of a state of its parent: in no baseline, never trained
 
 
 class Gradient(StrEnum):
@@ -271,15 +286,17 @@ class Disposition:
     """Three separate decisions, taken before any statistic: who enters the baseline, what it earned, what is trained."""
 
     membership: Membership
-    reward: float | None  # None: unknown; only an excluded member may have it
+    reward: float | None  # None: unknown; only an excluded trajectory may have it
     gradient: Gradient
     reason: str  # stop reason or rule that decided
 
     def __post_init__(self) -> None:
         if self.membership is Membership.MEMBER and self.reward is None:
             raise ValueError(f"a member of the baseline needs a reward, got None (reason {self.reason!r})")
-        if self.membership is Membership.EXCLUDED and self.gradient is not Gradient.NONE:
-            raise ValueError(f"an excluded trajectory can't be trained (reason {self.reason!r})")
+        if self.membership is Membership.PROBE and self.reward is None:
+            raise ValueError(f"a probe measures with its reward, got None (reason {self.reason!r})")
+        if self.membership is not Membership.MEMBER and self.gradient is not Gradient.NONE:
+            raise ValueError(f"an {self.membership.value} trajectory can't be trained (reason {self.reason!r})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,8 +330,8 @@ class Group:
     members: tuple[Member, ...]
 
     def roots(self) -> tuple[Member, ...]:
-        """Return one member for each episode: its first row. What counts episodes counts these."""
-        return tuple(m for m in self.members if m.trajectory.parent_id is None)
+        """Return one member for each episode: its first row. What counts episodes counts these; forks are episodes."""
+        return tuple(m for m in self.members if m.trajectory.begins_episode)
 
     def graded(self) -> tuple[Member, ...]:
         """Return the members that enter the baseline; statistics never see any other.

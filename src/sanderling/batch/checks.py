@@ -98,13 +98,14 @@ def check_excluded_inert(group: Group, credit: Mapping[str, NDArray[np.float64]]
     Raises:
         InvariantViolation: names the first trajectory whose advantages an excluded member changed.
     """
-    without = estimator(replace(group, members=group.graded()))
+    kept = tuple(m for m in group.members if m.disposition.membership is not Membership.EXCLUDED)
+    without = estimator(replace(group, members=kept))
     for member in group.members:
-        name = member.trajectory.id
-        if member.disposition.membership is Membership.EXCLUDED:
+        name, fate = member.trajectory.id, member.disposition
+        if fate.membership is not Membership.MEMBER:
             if name in credit:
                 raise InvariantViolation(
-                    f"invariant 5, trajectory {name} is excluded ({member.disposition.reason}) and got credit {credit[name]}"
+                    f"invariant 5, trajectory {name} is {fate.membership.value} ({fate.reason}) and got credit {credit[name]}"
                 )
         elif not np.array_equal(credit[name], without[name]):
             raise InvariantViolation(

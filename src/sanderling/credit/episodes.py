@@ -1,7 +1,8 @@
 """Branches of one episode count once: in the baseline and in the loss weights.
 
 Folding the context splits an episode into several trajectories. A branch names its parent and the number of turns
-that it shares with it; it has the reward of its episode and is no further sample of the policy.
+that it shares with it; it has the reward of its episode and is no further sample of the policy. A fork
+(`Branching.FORK`) names its parent too, but is one: an episode of its own with its own reward.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def episodes(group: Group) -> tuple[Episode, ...]:
     Raises:
         InvariantViolation: branches of one episode have different rewards, or parents form a circle.
     """
-    parents = {m.trajectory.id: m.trajectory.parent_id for m in group.members}
+    parents = {m.trajectory.id: None if m.trajectory.begins_episode else m.trajectory.parent_id for m in group.members}
     found: dict[str, list[Member]] = {}
     for member in group.graded():
         found.setdefault(_root(member.trajectory.id, parents), []).append(member)

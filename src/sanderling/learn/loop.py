@@ -22,7 +22,14 @@ from sanderling.engine.weights import push
 from sanderling.errors import InvariantViolation
 from sanderling.learn.agreement import Gap, measure_gap
 from sanderling.learn.learner import Learner
-from sanderling.learn.measure import disposition_counts, episode_metrics, require_graded, row_metrics, with_dropped
+from sanderling.learn.measure import (
+    disposition_counts,
+    episode_metrics,
+    fork_counts,
+    require_graded,
+    row_metrics,
+    with_dropped,
+)
 from sanderling.rollout.scheduler import Scheduler
 from sanderling.rollout.seeds import derive
 from sanderling.store.run_folder import RunFolder
@@ -131,7 +138,10 @@ async def _learn(parts: Parts, hooks: Hooks, batch: _Batch) -> tuple[StepReport,
         policy_version=learner.policy_version,
         metrics={**metrics, **_gap_metrics(gap), **trained},
         timing=clock.report() | _episode_timing(groups),
-        counts=_counts(batch.accounts, accounts) | disposition_counts(groups, rows) | {"updates": updates},
+        counts=_counts(batch.accounts, accounts)
+        | disposition_counts(groups, rows)
+        | fork_counts(groups)
+        | {"updates": updates},
     )
     parts.folder.append_metrics(report)
     await asyncio.to_thread(hooks.commit, report)

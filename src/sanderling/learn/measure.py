@@ -11,11 +11,24 @@ import numpy as np
 from sanderling.credit.episodes import Episode, episodes, own_turns
 from sanderling.errors import MeasurementError
 from sanderling.store.estimators import wilson
-from sanderling.types import Gradient, Group, Member, Membership, StopReason, TrainingRow, Ungraded
+from sanderling.types import (
+    Branching,
+    Gradient,
+    Group,
+    Member,
+    Membership,
+    StopReason,
+    TrainingRow,
+    Trajectory,
+    Ungraded,
+)
 
 
 def solve_counts(groups: Sequence[Group]) -> tuple[int, int]:
-    """Return (solved, graded): episodes with reward 1 and episodes that enter a baseline."""
+    """Return (solved, graded): episodes with reward 1 and episodes that enter a baseline.
+
+    Forks don't count: they begin where another episode led, so they say nothing about the policy from the start.
+    """
     rewards = [member.disposition.reward for member in _graded_roots(groups)]
     return sum(reward == 1.0 for reward in rewards), len(rewards)
 
@@ -23,8 +36,8 @@ def solve_counts(groups: Sequence[Group]) -> tuple[int, int]:
 def episode_metrics(groups: Sequence[Group], dropped: Sequence[Member]) -> dict[str, float]:
     """Return what the episodes of a step show, before anything is trained."""
     graded = [episode for group in groups for episode in episodes(group)]
-    everyone = [member for group in groups for member in group.roots()]
-    dropped = [member for member in dropped if member.trajectory.parent_id is None]
+    everyone = [m for g in groups for m in g.roots() if m.disposition.membership is not Membership.PROBE]
+    dropped = [member for member in dropped if member.trajectory.begins_episode]
     solved, total = solve_counts(groups)
     low, high = wilson(solved, total)
     metrics = {
@@ -43,8 +56,27 @@ def episode_metrics(groups: Sequence[Group], dropped: Sequence[Member]) -> dict[
     return metrics | _state_groups(groups)
 
 
+def fork_counts(groups: Sequence[Group]) -> dict[str, int]:
+    """Return what forking cost: forks, the turns and the tokens that were theirs alone; {} where nothing was forked."""
+    rows: dict[str, list[Trajectory]] = {}
+    for trajectory in (m.trajectory for group in groups for m in group.members):
+        if trajectory.branching is Branching.FORK and trajectory.parent_id is not None:
+            rows[trajectory.id] = [trajectory]
+        elif trajectory.parent_id in rows:
+            rows[trajectory.parent_id].append(trajectory)
+    if not rows:
+        return {}
+    own = [row for fork in rows.values() for row in fork]
+    return {
+        "forks": len(rows),
+        "fork_turns": sum(len(own_turns(row)) for row in own),
+        "fork_sampled_tokens": sum(row.usage.sampled_tokens for row in own),
+    }
+
+
 def _graded_roots(groups: Sequence[Group]) -> list[Member]:
-    return [m for group in groups for m in group.roots() if m.disposition.membership is Membership.MEMBER]
+    everyone = [m for group in groups for m in group.roots() if m.trajectory.parent_id is None]
+    return [m for m in everyone if m.disposition.membership is Membership.MEMBER]
 
 
 def _shape(graded: Sequence[Episode]) -> dict[str, float]:
@@ -72,7 +104,7 @@ def _episode_shape(episode: Episode) -> tuple[int, int, int, int, int]:
     """Return turns, sampled tokens, tokens of the longest row, bad calls and test runs of one episode, all rows together."""
     rows = [member.trajectory for member in episode.members]
     own = [turn for row in rows for turn in own_turns(row)]
-    longest = max(len(row.prompt_ids) + row.usage.sampled_tokens + row.usage.observation_tokens for row in rows)
+    longest = max(len(row.token_ids()) for row in rows)
     tests = sum(turn.observation.source == "tests" for turn in own)
     return len(own), sum(r.usage.sampled_tokens for r in rows), longest, sum(r.usage.bad_calls for r in rows), tests
 
@@ -125,7 +157,8 @@ def disposition_counts(groups: Sequence[Group], rows: Sequence[TrainingRow]) -> 
             counts[f"dropped_masked_{fate.reason}"] += 1
         else:
             counts["dropped_zero_advantage"] += 1
-    return dict(counts)
+    probes = [m for g in groups for m in g.roots() if m.disposition.membership is Membership.PROBE]
+    return dict(counts) | ({"dropped_probe": len(probes)} if probes else {})
 
 
 def require_graded(groups: Sequence[Group], what: str) -> None:

@@ -46,6 +46,24 @@ class SamplingConfig(BaseModel):
     )
 
 
+class ForkConfig(BaseModel):
+    """Whether episodes go on from states of other ones: several continuations of one beginning."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    continuations: int = Field(
+        0, ge=0, description="episodes that go on from each fork with fresh actions; 0: nothing is forked"
+    )
+    turns: Literal["one", "every"] = Field(
+        "one", description="one: fork each episode before one of its turns, drawn evenly; every: before each of them"
+    )
+    use: Literal["tree", "value"] = Field(
+        "tree",
+        description="tree: forks are trained like any episode, the turns that they share with their parent once; value: "
+        "they only measure how good their beginning is (Monte-Carlo credit) and are neither trained nor in a baseline",
+    )
+
+
 class RolloutConfig(BaseModel):
     """How many episodes run, when, and what becomes of those that do not end by themselves."""
 
@@ -70,6 +88,7 @@ class RolloutConfig(BaseModel):
         description="whether the tokens of an episode cut by a turn or token limit are trained; those of one cut by the "
         "time limit always are, because the policy chose what took so long",
     )
+    forks: ForkConfig = ForkConfig()
 
     @model_validator(mode="after")
     def _lockstep_is_synchronous(self) -> RolloutConfig:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Protocol
 
 from sanderling.errors import SandboxError, VerifierError
 from sanderling.rollout.checks import check_paid
 from sanderling.rollout.config import RolloutConfig
-from sanderling.rollout.disposition import dispose, needs_grading
-from sanderling.rollout.episode import Episode, Plan, Stage, run_episode
+from sanderling.rollout.disposition import as_probe, dispose, needs_grading
+from sanderling.rollout.episode import Episode, Plan, Stage, Watch, run_episode
 from sanderling.rollout.ledger import Ledger
 from sanderling.rollout.lockstep import LockstepEngine
+from sanderling.rollout.opening import Opening
 from sanderling.rollout.seeds import derive
 from sanderling.types import Graded, Member, StopReason, Submission, Task, Trajectory, Ungraded, Verdict
 
@@ -22,16 +24,42 @@ GRADING_MARGIN = 2.0
 BACK_OFF_S = 0.2  # before the first retry; doubled for each further one
 
 
+Attempt = Callable[[Plan], Awaitable[tuple[Member, ...]]]
+
+
+class EpisodeWatch(Watch, Protocol):
+    """A watch that is also told when the episode takes no more turns, before it is judged."""
+
+    def ended(self) -> None: ...
+
+
 async def run_member(
-    plan: Plan, stage: Stage, config: RolloutConfig, ledger: Ledger, on_dropped: Callable[[Member], None]
+    plan: Plan,
+    stage: Stage,
+    config: RolloutConfig,
+    ledger: Ledger,
+    on_dropped: Callable[[Member], None],
+    *,
+    opening: Opening | None = None,
 ) -> tuple[Member, ...]:
     """Run one place of a group until it is graded or its retries are used up; return the last attempt.
 
     An attempt is one member for each of its rows, the root first; they share verdict and disposition. `on_dropped` gets
     every earlier attempt, so that nothing that ran is lost.
     """
+
+    async def once(plan: Plan) -> tuple[Member, ...]:
+        return await attempt(plan, stage, config, ledger, opening=opening)
+
+    return await until_graded(once, plan, config, ledger, on_dropped)
+
+
+async def until_graded(
+    attempt: Attempt, plan: Plan, config: RolloutConfig, ledger: Ledger, on_dropped: Callable[[Member], None]
+) -> tuple[Member, ...]:
+    """Repeat `attempt` until its first member is graded or the retries are used up; see `run_member`."""
     while True:
-        members = await _attempt(plan, stage, config, ledger)
+        members = await attempt(plan)
         if not isinstance(members[0].verdict, Ungraded) or plan.attempt >= config.retries:
             return members
         for member in members:
@@ -41,16 +69,27 @@ async def run_member(
         plan = replace(plan, attempt=plan.attempt + 1)
 
 
-async def _attempt(plan: Plan, stage: Stage, config: RolloutConfig, ledger: Ledger) -> tuple[Member, ...]:
+async def attempt(
+    plan: Plan,
+    stage: Stage,
+    config: RolloutConfig,
+    ledger: Ledger,
+    *,
+    opening: Opening | None = None,
+    watch: EpisodeWatch | None = None,
+) -> tuple[Member, ...]:
+    """Run an episode once and judge it; return a member for each of its rows."""
     ledger.start()
-    if isinstance(stage.engine, LockstepEngine):
-        stage.engine.join(plan.trajectory_id)
+    join(stage, plan)
     try:
         try:
-            episode = await run_episode(plan, stage, take_submission=_judged_stops(config))
+            episode = await run_episode(
+                plan, stage, take_submission=_judged_stops(config), opening=opening, watch=watch
+            )
+            if watch is not None:
+                watch.ended()
         finally:
-            if isinstance(stage.engine, LockstepEngine):
-                stage.engine.leave(plan.trajectory_id)
+            leave(stage, plan)
         began = time.monotonic()
         trajectory, verdict = await judge(episode, plan, stage, config)
     except BaseException:
@@ -60,9 +99,23 @@ async def _attempt(plan: Plan, stage: Stage, config: RolloutConfig, ledger: Ledg
     trajectory = replace(trajectory, timing=replace(trajectory.timing, grade_s=grade_s))
     rows = [trajectory, *(replace(row, stop=trajectory.stop, detail=trajectory.detail) for row in episode.further)]
     fate = dispose(trajectory, verdict, config)
+    if plan.fork is not None and config.forks.use == "value":
+        fate = as_probe(fate)
     members = tuple(Member(trajectory=row, verdict=verdict, disposition=fate) for row in rows)
     ledger.finish(members[0])
     return members
+
+
+def join(stage: Stage, plan: Plan) -> None:
+    """Tell a lockstep engine of an episode: no round starts before it asks or leaves."""
+    if isinstance(stage.engine, LockstepEngine):
+        stage.engine.join(plan.trajectory_id)
+
+
+def leave(stage: Stage, plan: Plan) -> None:
+    """Take back what `join` told."""
+    if isinstance(stage.engine, LockstepEngine):
+        stage.engine.leave(plan.trajectory_id)
 
 
 async def judge(episode: Episode, plan: Plan, stage: Stage, config: RolloutConfig) -> tuple[Trajectory, Verdict]:

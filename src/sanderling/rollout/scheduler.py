@@ -18,8 +18,9 @@ from typing import Any
 
 from sanderling.environment import Environment
 from sanderling.errors import ConfigError
-from sanderling.rollout.config import LimitOverrides, RolloutConfig
+from sanderling.rollout.config import ForkConfig, LimitOverrides, RolloutConfig
 from sanderling.rollout.episode import Plan, Stage
+from sanderling.rollout.forking import run_with_forks
 from sanderling.rollout.ledger import Ledger
 from sanderling.rollout.lockstep import LockstepEngine
 from sanderling.rollout.member import run_member
@@ -68,7 +69,8 @@ def start_group(
 
     async def run() -> Group:
         async with asyncio.TaskGroup() as siblings:
-            running = [siblings.create_task(run_member(p, stage, config, ledger, on_dropped)) for p in plans]
+            run_one = run_with_forks if config.forks.continuations else run_member
+            running = [siblings.create_task(run_one(p, stage, config, ledger, on_dropped)) for p in plans]
         members = tuple(member for task in running for member in task.result())
         return Group(id=plan.group_id, task_id=plan.task.id, members=members)
 
@@ -146,12 +148,14 @@ async def run_evaluation(
 ) -> tuple[list[Group], list[Member]]:
     """Run `samples` episodes of each task outside training, at most `concurrency` episodes at once.
 
-    Tasks are run in blocks of `concurrency` episodes, so that an evaluation repeats to the bit in lockstep as well.
+    Tasks are run in blocks of `concurrency` episodes, so that an evaluation repeats to the bit in lockstep as well. Nothing
+    is forked: an evaluation counts whole episodes.
 
     Returns:
         The groups in the order of the tasks, and the attempts that were retried.
     """
     ledger, dropped = Ledger(), []
+    config = config.model_copy(update={"forks": ForkConfig()})
     groups: list[Group] = []
     block = max(1, concurrency // samples)
     for start in range(0, len(tasks), block):

@@ -5,7 +5,7 @@
         {"action": {"token_ids": [4], "rollout_logprobs": [-0.7], "policy_versions": [0]},
          "observation": {"token_ids": [2]}, "state_key": "S", "reward": 0.0}]}]}
 
-A member may also have "membership", "gradient", "parent_id" and "forked_at"; other keys are ignored.
+A member may also have "membership", "gradient", "parent_id", "forked_at" and "branching"; other keys are ignored.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 
 from sanderling.types import (
     Action,
+    Branching,
     Disposition,
     Graded,
     Gradient,
@@ -47,7 +48,7 @@ def parse_group(content: Mapping[str, Any]) -> Group:
 def _member(content: Mapping[str, Any], group_id: str, task_id: str) -> Member:
     reward = content.get("reward")
     membership = Membership(content.get("membership", "excluded" if reward is None else "member"))
-    excluded = membership is Membership.EXCLUDED
+    untrained = membership is not Membership.MEMBER
     trajectory = Trajectory(
         id=content["id"],
         task_id=task_id,
@@ -58,6 +59,7 @@ def _member(content: Mapping[str, Any], group_id: str, task_id: str) -> Member:
         stop=StopReason(content["stop"]),
         parent_id=content.get("parent_id"),
         forked_at=content.get("forked_at"),
+        branching=Branching(content.get("branching", "row")),
     )
     return Member(
         trajectory=trajectory,
@@ -65,7 +67,7 @@ def _member(content: Mapping[str, Any], group_id: str, task_id: str) -> Member:
         disposition=Disposition(
             membership=membership,
             reward=reward,
-            gradient=Gradient.NONE if excluded else Gradient(content.get("gradient", "full")),
+            gradient=Gradient.NONE if untrained else Gradient(content.get("gradient", "full")),
             reason=content["stop"],
         ),
     )
