@@ -172,6 +172,15 @@ def start_forks(
     return running
 
 
+def replaces_snapshot(seed: int, turn: int) -> bool:
+    """Return whether the only snapshot of an episode is to be the one before `turn` (1, 2, ...) in place of an earlier one.
+
+    The t-th candidate replaces the one before with probability 1/t: so each turn is drawn alike, however many there will
+    be (reservoir sampling).
+    """
+    return Random(derive(seed, "fork before", turn)).random() < 1 / turn
+
+
 class _Forks:
     """Snapshots of one episode while it runs, and what goes on from them. Implements `EpisodeWatch`."""
 
@@ -195,11 +204,9 @@ class _Forks:
         self._snapshots.append(snapshot)
 
     def _is_due(self, turn: int) -> bool:
-        """Return whether to take a snapshot. With one per episode, the t-th candidate replaces the one before with
-        probability 1/t, which draws evenly however many turns there will be (reservoir sampling)."""
-        if turn == 0 or self._parts.config.forks.turns == "every":
+        if self._parts.config.forks.turns == "every":
             return turn > 0
-        return Random(derive(self._plan.seed, "fork before", turn)).random() < 1 / turn
+        return turn > 0 and replaces_snapshot(self._plan.seed, turn)
 
     def ended(self) -> None:
         """Start the forks, before the episode leaves the engine's rounds: so the make-up of every round is fixed."""
