@@ -106,6 +106,9 @@ class Turn:
     observation: Observation
     reward: float = 0.0
     state_key: str | None = None  # digest of the world in which the action was taken; None where it has none
+    score: float | None = (
+        None  # how good the environment finds the state that the turn left behind; None: it doesn't say
+    )
 
 
 class StopReason(StrEnum):
@@ -311,6 +314,30 @@ class Finding:
     explanation: str
 
 
+class Signal(StrEnum):
+    """What a run may know besides the reward at the end. An estimator says which of them it can't do without."""
+
+    SIBLINGS = "siblings"  # at least two episodes per group
+    STATE_KEYS = "state keys"  # `Turn.state_key`
+    TURN_REWARDS = "turn rewards"  # `Turn.reward`
+    TURN_SCORES = "turn scores"  # `Turn.score`
+    TURN_VALUES = "turn values"  # `Values.at_turns`
+    TOKEN_VALUES = "token values"  # `Values.at_tokens`
+    FORKS = "forks"  # trajectories whose `branching` is FORK
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Values:
+    """What a trajectory was expected to earn from each point on, in units of the reward, by a critic or by forks.
+
+    A value belongs to the state before an action or token, and includes nothing that was earned before.
+    """
+
+    at_turns: NDArray[np.float64]  # (n_turns,) when each action began
+    at_tokens: NDArray[np.float64] | None = None  # (n_action_tokens,) before each action token of all turns
+    at_end: float | None = None  # behind the last observation; read only where a budget ended the episode
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
     """A trajectory with its verdict and what was decided about it."""
@@ -319,6 +346,7 @@ class Member:
     verdict: Verdict
     disposition: Disposition
     findings: tuple[Finding, ...] = ()
+    values: Values | None = None  # None: nobody estimated them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

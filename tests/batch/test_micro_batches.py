@@ -122,16 +122,16 @@ def test_token_lists_of_a_trajectory():
 def test_an_estimator_that_looks_at_excluded_members_is_found():
     group = records.group([1.0, 3.0, 2.0, None])
     for estimator in (Grpo(), Rloo()):
-        check_excluded_inert(group, estimator(group), estimator)
+        check_excluded_inert([group], estimator(group), estimator)
 
     def by_size(seen):
         return {m.trajectory.id: np.full(2, 1.0 / len(seen.members)) for m in seen.graded()}
 
     with pytest.raises(InvariantViolation, match=r"invariant 5, trajectory g0/0\.0: advantages"):
-        check_excluded_inert(group, by_size(group), by_size)
+        check_excluded_inert([group], by_size(group), by_size)
 
     def everybody(seen):
         return {m.trajectory.id: np.zeros(2) for m in seen.members}
 
     with pytest.raises(InvariantViolation, match=r"g0/3\.0 is excluded"):
-        check_excluded_inert(group, everybody(group), everybody)
+        check_excluded_inert([group], everybody(group), everybody)

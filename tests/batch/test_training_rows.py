@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,10 +13,10 @@ from sanderling.batch.checks import check_row, check_trained_once
 from sanderling.credit import Grpo
 from sanderling.errors import InvariantViolation
 from sanderling.testing import records
-from sanderling.testing.group_files import parse_group, read_group
+from sanderling.testing.group_files import FIXTURES, parse_group, read_group
 from sanderling.types import Gradient
 
-FIXTURE = Path(__file__).parents[1] / "data" / "fixture_g.json"
+FIXTURE = FIXTURES / "four_trajectories.json"
 
 
 def rows_of(group, credit=None, config=None):
@@ -71,7 +70,7 @@ def test_turns_shared_with_a_parent_are_trained_there():
     ("credit", "message"),
     [
         ({}, "gave it no credit"),
-        ({"g/0.0": np.zeros(3)}, "has 1 turns, its credit has shape"),
+        ({"g/0.0": np.zeros(3)}, "has 1 turns of 5 action tokens, its credit has shape"),
         ({"g/0.0": np.array([np.nan])}, "finite"),
     ],
 )

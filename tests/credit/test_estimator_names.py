@@ -2,9 +2,13 @@
 
 import pytest
 
+from sanderling.batch import assign_credit
 from sanderling.credit import ESTIMATORS, Grpo, Rloo, load_estimator
 from sanderling.errors import ConfigError, PluginError
 from sanderling.testing import records
+from sanderling.testing.group_files import fixture
+
+GROUP_OF = {"tree-grpo": "two_trees", "tree-value": "two_trees"}  # estimators that need forks
 
 OWN = """
 import numpy as np
@@ -28,7 +32,9 @@ def test_built_in_names():
     assert load_estimator("rloo") == Rloo()
     assert load_estimator("grpo-trl", {"ddof": 0}) == Grpo(eps=1e-4, ddof=0)
     for name in ESTIMATORS:
-        assert set(load_estimator(name)(records.group([1.0, 0.0]))) == {"g0/0.0", "g0/1.0"}
+        group = GROUP_OF.get(name, "four_trajectories")
+        found = assign_credit([fixture(group)], load_estimator(name))
+        assert set(found) == {m.trajectory.id for m in fixture(group).graded()}
 
 
 def test_own_function_and_class_from_a_file(tmp_path):
@@ -50,7 +56,7 @@ def test_from_a_module():
 @pytest.mark.parametrize(
     ("name", "settings", "error", "message"),
     [
-        ("gpro", {}, PluginError, "did you mean 'grpo'"),
+        ("gpro", {}, PluginError, "did you mean '.*'grpo'"),
         ("nothing", {}, PluginError, "nothing"),
         ("grpo", {"epsilon": 1e-4}, ConfigError, "epsilon"),
         ("grpo", {"eps": -1.0}, ConfigError, "eps"),

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,10 +9,10 @@ import pytest
 from sanderling.credit import Grpo, Rloo, load_estimator
 from sanderling.errors import InvariantViolation
 from sanderling.testing import records
-from sanderling.testing.group_files import parse_group, read_group
+from sanderling.testing.group_files import FIXTURES, parse_group, read_group
 from sanderling.types import Disposition, Gradient, Membership
 
-FIXTURE = Path(__file__).parents[1] / "data" / "fixture_g.json"
+FIXTURE = FIXTURES / "four_trajectories.json"
 
 
 def per_trajectory(group, estimator):

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,10 +14,10 @@ from sanderling.credit import Grpo
 from sanderling.errors import ConfigError
 from sanderling.loss.config import LossConfig
 from sanderling.loss.policy import TokenBatch, kl_k3, policy_loss, ppo_token_losses
-from sanderling.testing.group_files import parse_group
+from sanderling.testing.group_files import FIXTURES, parse_group
 from sanderling.types import Gradient
 
-CONTENT = json.loads((Path(__file__).parents[1] / "data" / "fixture_g.json").read_text("utf-8"))
+CONTENT = json.loads((FIXTURES / "four_trajectories.json").read_text("utf-8"))
 NEW_OVER_OLD, OLD_OVER_ROLLOUT = CONTENT["new_over_old"], CONTENT["old_over_rollout"]
 EDGE = 1e-6  # the fixture has weights of exactly .5 and 2, which float32 log-probabilities only reach up to rounding
 PPO = LossConfig()

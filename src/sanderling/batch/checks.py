@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sanderling.batch.micro import MicroBatch, has_trained_tokens
+from sanderling.batch.rows import assign_credit
 from sanderling.credit.episodes import own_turns
-from sanderling.credit.protocol import CreditEstimator
+from sanderling.credit.protocol import AcrossGroups, Credit, CreditEstimator
 from sanderling.errors import InvariantViolation
 from sanderling.types import Gradient, Group, Membership, TrainingRow, Trajectory
 
@@ -92,14 +92,27 @@ def check_trained_once(groups: Sequence[Group], rows: Sequence[TrainingRow]) -> 
         )
 
 
-def check_excluded_inert(group: Group, credit: Mapping[str, NDArray[np.float64]], estimator: CreditEstimator) -> None:
+def check_excluded_inert(groups: Sequence[Group], credit: Credit, estimator: CreditEstimator) -> None:
     """Check that the credit is what it would be if the excluded members had never existed (invariant 5).
+
+    Args:
+        groups: of the whole step.
+        credit: of all of them.
+        estimator: gave it.
 
     Raises:
         InvariantViolation: names the first trajectory whose advantages an excluded member changed.
     """
-    kept = tuple(m for m in group.members if m.disposition.membership is not Membership.EXCLUDED)
-    without = estimator(replace(group, members=kept))
+    affected = [group for group in groups if len(group.graded()) < len(group.members)]
+    if not affected:
+        return
+    again = groups if isinstance(estimator, AcrossGroups) else affected
+    without = assign_credit([replace(group, members=group.graded()) for group in again], estimator)
+    for group in again:
+        _check_inert(group, credit, without)
+
+
+def _check_inert(group: Group, credit: Credit, without: Credit) -> None:
     for member in group.members:
         name, fate = member.trajectory.id, member.disposition
         if fate.membership is not Membership.MEMBER:

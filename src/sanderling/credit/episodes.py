@@ -1,8 +1,8 @@
-"""Branches of one episode count once: in the baseline and in the loss weights.
+"""Rows of one episode count once: in the baseline and in the loss weights.
 
-Folding the context splits an episode into several trajectories. A branch names its parent and the number of turns
-that it shares with it; it has the reward of its episode and is no further sample of the policy. A fork
-(`Branching.FORK`) names its parent too, but is one: an episode of its own with its own reward.
+Folding the context splits an episode into several trajectories. A row names its parent and the number of turns
+that it shares with it; it has the reward of its episode and is no further sample of the policy. A fork is: it was sampled
+anew from a state of its parent, and begins an episode of its own.
 """
 
 from __future__ import annotations
@@ -21,11 +21,16 @@ RESIDUE = 1e-9  # rewards that differ by less than this share of the largest one
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Episode:
-    """The graded branches of one episode, in the order in which they stand in the group."""
+    """The graded rows of one episode, the first one first."""
 
     id: str  # of the trajectory at the root
     reward: float
     members: tuple[Member, ...]
+
+    @property
+    def num_action_tokens(self) -> int:
+        """Action tokens over all rows, trained or not; turns shared with a parent count there."""
+        return sum(len(turn.action.token_ids) for m in self.members for turn in own_turns(m.trajectory))
 
     @property
     def num_trained_tokens(self) -> int:
@@ -52,15 +57,21 @@ def episodes(group: Group) -> tuple[Episode, ...]:
     found: dict[str, list[Member]] = {}
     for member in group.graded():
         found.setdefault(_root(member.trajectory.id, parents), []).append(member)
-    return tuple(Episode(id=root, reward=_reward(root, ms), members=tuple(ms)) for root, ms in found.items())
+    return tuple(
+        Episode(id=root, reward=_reward(root, ms), members=tuple(sorted(ms, key=_place))) for root, ms in found.items()
+    )
 
 
 def episode_rewards(gathered: Sequence[Episode]) -> NDArray[np.float64]:
     """Return the rewards (n,) with float residue removed: where all are equal up to rounding, they become equal."""
-    rewards = np.array([e.reward for e in gathered], dtype=np.float64)
-    if len(rewards) and np.ptp(rewards) <= RESIDUE * np.abs(rewards).max():
-        rewards[:] = rewards[0]
-    return rewards
+    return settled(np.array([e.reward for e in gathered], dtype=np.float64))
+
+
+def settled(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return numbers of one kind (n,), made equal where they are all equal up to rounding."""
+    if len(numbers) and np.ptp(numbers) <= RESIDUE * np.abs(numbers).max():
+        numbers = np.full_like(numbers, numbers[0])
+    return numbers
 
 
 def broadcast(gathered: Sequence[Episode], advantages: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
@@ -70,6 +81,12 @@ def broadcast(gathered: Sequence[Episode], advantages: NDArray[np.float64]) -> d
         for episode, advantage in zip(gathered, advantages, strict=True)
         for m in episode.members
     }
+
+
+def _place(member: Member) -> tuple[bool, int, str]:
+    """Return where a row stands in its episode: the root first, then by number (rows are called <root>+<number>)."""
+    name = member.trajectory.id
+    return not member.trajectory.begins_episode, len(name), name
 
 
 def _root(trajectory_id: str, parents: dict[str, str | None]) -> str:

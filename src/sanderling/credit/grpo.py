@@ -9,20 +9,27 @@ every group weighs as its rewards do.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from sanderling.credit.episodes import broadcast, episode_rewards, episodes
-from sanderling.credit.protocol import Credit
-from sanderling.types import Group
+from sanderling.credit.protocol import About, Credit, Needs
+from sanderling.types import Group, Signal
 
 
 class Grpo(BaseModel):
     """Settings of the estimator, and the estimator itself: call it with a group."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    needs: ClassVar[Needs] = frozenset({Signal.SIBLINGS})
+    about: ClassVar[About] = About(
+        equation="A_i = (R_i - mean R) / (std R + eps), or without the division",
+        source="arXiv 2402.03300 section 4.1.2; without the division arXiv 2503.20783 section 3.2",
+        gradient='"none": its direction is unbiased, its size is (n - 1)/n of it, because the mean holds the own reward; '
+        '"std": biased across tasks, which are weighted by 1/std',
+    )
 
     normalise: Literal["std", "none"] = "std"
     """"std" divides by the group's deviation, "none" only subtracts the mean."""

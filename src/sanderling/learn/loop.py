@@ -198,8 +198,7 @@ def check_step(parts: Parts, groups: Sequence[Group], credit: Credit, rows: Sequ
     for group in groups:
         for member in group.members:
             check_token_lists(member.trajectory)
-        if len(group.graded()) < len(group.members):
-            check_excluded_inert(group, credit, parts.estimator)
+    check_excluded_inert(groups, credit, parts.estimator)
     for row in rows:
         check_row(row)
     dropped = parts.learner.config.batch.dead_groups == "drop"

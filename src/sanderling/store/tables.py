@@ -29,11 +29,11 @@ def tables(
         groups: every group with every member, excluded ones too.
         step: optimiser step that the groups belong to; kept in the file metadata.
         tasks: by task id; adds the task's text and labels to the trajectories.
-        advantages: by trajectory id, (turns,) mean advantage of each turn's action tokens; trajectories that are missing
-            here get null.
+        advantages: by trajectory id, (turns,) or (action tokens,); stored is the mean of each turn. Trajectories that are
+            missing here get null.
 
     Raises:
-        ValueError: the advantages of a trajectory are not one per turn.
+        ValueError: the advantages of a trajectory are neither one per turn nor one per action token.
     """
     members = [member for group in groups for member in group.members]
     heads = _trajectory_table(members, tasks or {})
@@ -142,10 +142,15 @@ def _turn_advantages(members: Sequence[Member], advantages: Mapping[str, ArrayLi
         if given is None:
             values += [None] * count
             continue
-        row = np.asarray(given, dtype=np.float64)
+        row, tokens = np.asarray(given, dtype=np.float64), member.trajectory.num_action_tokens
+        if row.shape == (tokens,) and tokens != count:
+            lengths = [len(turn.action.token_ids) for turn in member.trajectory.turns]
+            values += [float(part.mean()) if len(part) else 0.0 for part in np.split(row, np.cumsum(lengths)[:-1])]
+            continue
         if row.shape != (count,):
             raise ValueError(
-                f"advantages of trajectory {member.trajectory.id} have shape {row.shape}, expected ({count},): one per turn"
+                f"advantages of trajectory {member.trajectory.id} have shape {row.shape}, expected ({count},): one per turn, "
+                f"or ({tokens},): one per action token"
             )
         values += row.tolist()
     return values

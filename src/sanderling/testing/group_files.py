@@ -3,9 +3,10 @@
     {"id": "g", "task_id": "t", "members": [
       {"id": "g/0.0", "prompt_ids": [1], "stop": "submitted", "reward": 1.0, "turns": [
         {"action": {"token_ids": [4], "rollout_logprobs": [-0.7], "policy_versions": [0]},
-         "observation": {"token_ids": [2]}, "state_key": "S", "reward": 0.0}]}]}
+         "observation": {"token_ids": [2]}, "state_key": "S", "reward": 0.0, "score": 0.5}]}]}
 
-A member may also have "membership", "gradient", "parent_id", "forked_at" and "branching"; other keys are ignored.
+A member may also have "membership", "gradient", "parent_id", "forked_at", "branching", and "values":
+{"at_turns": [0.5], "at_tokens": [0.5], "at_end": 0.2}, of which the last two may be left out. Other keys are ignored.
 """
 
 from __future__ import annotations
@@ -31,7 +32,20 @@ from sanderling.types import (
     Trajectory,
     Turn,
     Ungraded,
+    Values,
 )
+
+FIXTURES = Path(__file__).parent / "fixtures"
+"""Hand-worked groups. `four_trajectories.json` is the one of docs/formulas.md; the others differ where an equation needs it."""
+
+
+def fixture(name: str) -> Group:
+    """Return one of the groups that ship with Sanderling, such as "four_trajectories".
+
+    Raises:
+        FileNotFoundError: there is none of that name.
+    """
+    return read_group(FIXTURES / f"{name}.json")
 
 
 def read_group(file: Path) -> Group:
@@ -70,6 +84,16 @@ def _member(content: Mapping[str, Any], group_id: str, task_id: str) -> Member:
             gradient=Gradient.NONE if untrained else Gradient(content.get("gradient", "full")),
             reason=content["stop"],
         ),
+        values=_values(content["values"]) if "values" in content else None,
+    )
+
+
+def _values(content: Mapping[str, Any]) -> Values:
+    tokens = content.get("at_tokens")
+    return Values(
+        at_turns=np.array(content["at_turns"], dtype=np.float64),
+        at_tokens=None if tokens is None else np.array(tokens, dtype=np.float64),
+        at_end=content.get("at_end"),
     )
 
 
@@ -86,4 +110,5 @@ def _turn(content: Mapping[str, Any]) -> Turn:
         observation=Observation(token_ids=np.array(observation.get("token_ids", []), dtype=np.int32), text=""),
         reward=content.get("reward", 0.0),
         state_key=content.get("state_key"),
+        score=content.get("score"),
     )
