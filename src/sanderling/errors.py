@@ -13,6 +13,7 @@
     |   +-- WeightPushError    weights were pushed and the engine's fingerprint didn't follow
     |   +-- ModelError         a model folder can't be loaded
     +-- VerifierError          grading itself failed                                          (ungraded, retried)
+    +-- ReplayError            a recorded episode can't be walked again to the same states
     +-- MeasurementError       not one episode could be graded, so there is no number to report
     +-- InvariantViolation     one of the ten invariants broke: names the trajectory and stops the step
     +-- LearnerError           an update of the weights can't be made; they are those before it
@@ -76,6 +77,10 @@ class ModelError(EngineError, ValueError):
 
 class VerifierError(SanderlingError):
     """Grading itself failed; says nothing about the work."""
+
+
+class ReplayError(SanderlingError):
+    """A recorded episode can't be walked again: its states differ from the recorded ones, or can't be compared."""
 
 
 class MeasurementError(SanderlingError):

@@ -27,9 +27,11 @@ from sanderling.environment import Environment
 from sanderling.errors import CheckpointError, SanderlingError
 from sanderling.jobs.evaluation import draw_of
 from sanderling.jobs.settings import check_settings, config_hash, open_run
+from sanderling.jobs.state_credit import StateWatch, check_fork_settings
 from sanderling.learn.evaluation import Evaluation, choose_tasks, evaluate
 from sanderling.report.terminal import Progress, ProgressStyle
 from sanderling.rollout.episode import Stage
+from sanderling.rollout.forking import check_forkable
 from sanderling.rollout.scheduler import Scheduler, TaskStream
 from sanderling.store.run_folder import RunFolder
 from sanderling.types import StepReport, Task
@@ -91,7 +93,10 @@ async def train(config: Config, run: Path | None, *, resume: bool, stream: TextI
     stream_of_tasks = TaskStream(environment=environment, split=config.split, seed=config.seed, overrides=limits)
     stream_of_tasks.task(0)  # an empty or misnamed split is found before anything starts
     estimator = load_estimator(config.credit.estimator, config.credit.settings)
+    check_fork_settings(config, estimator)
     async with open_stage(config, environment, policy, config.rollout) as stage:
+        if config.rollout.forks.continuations:
+            await check_forkable(stage, stream_of_tasks.task(0))
         with (
             open_run(config, run, resume=resume) as folder,
             Progress(stream, total_steps=config.steps, title=config.name, style=style) as progress,
@@ -148,8 +153,12 @@ async def _train(job: _Training, stream: TaskStream, estimator: Any) -> TrainRes
         if report.step % config.checkpoint.every == 0 or report.step == config.steps:
             _save(job, learner, report.step)
 
+    states = StateWatch(config.credit.estimator, estimator)
+
     async def after_step(report: StepReport) -> None:
         job.progress.step(report)
+        if line := states.note(report, job.folder):
+            job.progress.note(line)
         if _evaluation_is_due(config, report.step):
             await _evaluate(job, _label(report.step), step=report.step)
             job.progress.phase("training")
@@ -238,6 +247,12 @@ def _announce(job: _Training) -> None:
         f"{'of the state left behind' if config.rollout.truncated_reward == 'grade' else '0'} and "
         f"{'is trained' if config.rollout.truncated_gradient == 'train' else 'is not trained'}"
     )
+    if (forks := config.rollout.forks).continuations:
+        where = "one of its turns" if forks.turns == "one" else "each of its turns"
+        job.progress.note(
+            f"each episode is forked before {where}, {forks.continuations} times, and the forks "
+            f"{'are trained' if forks.use == 'tree' else 'measure values alone'}"
+        )
     if limits.max_context_tokens == job.policy.window:
         job.progress.note(f"contexts end at {job.policy.window} tokens, which is all that the model can read")
     if _coarsest_dtype(config) == "bfloat16" and not native_bfloat16(config.engine.device):

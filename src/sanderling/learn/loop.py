@@ -16,6 +16,7 @@ from sanderling.batch.checks import check_excluded_inert, check_row, check_token
 from sanderling.batch.rows import assign_credit, training_rows
 from sanderling.batch.weights import is_dead
 from sanderling.credit.episodes import episodes
+from sanderling.credit.fork_values import with_fork_values
 from sanderling.credit.protocol import Credit, CreditEstimator
 from sanderling.engine.protocol import Engine
 from sanderling.engine.weights import push
@@ -153,6 +154,7 @@ def _rows(parts: Parts, groups: Sequence[Group], batch: _Batch) -> list[Training
     stored, tasks = with_dropped(groups, batch.dropped), _tasks(parts, groups)
     try:
         require_graded(groups, f"step {batch.step}")
+        groups = [with_fork_values(group) for group in groups]
         credit = assign_credit(groups, parts.estimator)
         rows = training_rows(groups, credit, parts.learner.config.batch)
         check_step(parts, groups, credit, rows)

@@ -6,6 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from sanderling.types import Signal
+
 
 class LimitOverrides(BaseModel):
     """Limits that replace those of the tasks; None keeps the task's own. Units are in the names."""
@@ -63,6 +65,20 @@ class ForkConfig(BaseModel):
         "they only measure how good their beginning is (Monte-Carlo credit) and are neither trained nor in a baseline",
     )
 
+    @model_validator(mode="after")
+    def _values_before_every_turn(self) -> ForkConfig:
+        if not self.continuations and (self.use, self.turns) != ("tree", "one"):
+            raise ValueError(
+                f"use = {self.use!r}, turns = {self.turns!r} with continuations = 0: nothing is forked; set continuations to "
+                "at least 1"
+            )
+        if self.use == "value" and self.turns != "every":
+            raise ValueError(
+                f"use = 'value' with turns = {self.turns!r}: credit of a turn is the value after it minus the value before it, "
+                "so every turn has to be forked; set turns = 'every'"
+            )
+        return self
+
 
 class RolloutConfig(BaseModel):
     """How many episodes run, when, and what becomes of those that do not end by themselves."""
@@ -98,6 +114,13 @@ class RolloutConfig(BaseModel):
                 "step, so nothing could ever be stale; set max_staleness = 0 or schedule = 'continuous'"
             )
         return self
+
+    @property
+    def signals(self) -> frozenset[Signal]:
+        """What credit may count on because of these settings."""
+        forked = {"tree": Signal.FORKS, "value": Signal.TURN_VALUES}[self.forks.use]
+        found = {forked} if self.forks.continuations else set()
+        return frozenset(found | ({Signal.SIBLINGS} if self.group_size > 1 else set()))
 
     @property
     def lockstep(self) -> bool:

@@ -204,8 +204,9 @@ class _Forks:
         self._snapshots.append(snapshot)
 
     def _is_due(self, turn: int) -> bool:
-        if self._parts.config.forks.turns == "every":
-            return turn > 0
+        config = self._parts.config
+        if config.forks.turns == "every":
+            return turn > 0 or config.group_size == 1  # siblings are continuations from the start already
         return turn > 0 and replaces_snapshot(self._plan.seed, turn)
 
     def ended(self) -> None:

@@ -115,10 +115,11 @@ class Recorder:
         """Return what the codec puts between an action and the next one."""
         return self._transcript.extend(action, observations)
 
-    def append(self, turn: Turn) -> None:
+    def append(self, turn: Turn, *, observed: str | None = None) -> None:
+        """Add a turn. `observed` is what was answered now, where the turn itself comes from an older record."""
         self._rows[-1].turns.append(turn)
         self._pieces += [turn.action.token_ids, turn.observation.token_ids]
-        self._observed.append(self._states.observation(turn.observation.text))
+        self._observed.append(self._states.observation(turn.observation.text if observed is None else observed))
         self.length += len(turn.action.token_ids) + len(turn.observation.token_ids)
         self.num_turns += 1
         self.bad_in_a_row = self.bad_in_a_row + 1 if turn.observation.bad_calls else 0
