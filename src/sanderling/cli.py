@@ -17,6 +17,7 @@ from cyclopts import App, CycloptsError, Parameter
 from sanderling import __version__
 from sanderling.cli_credit import credit_app
 from sanderling.cli_exports import add_export_commands
+from sanderling.cli_measure import add_measure_command
 from sanderling.cli_running import INTERRUPTED, run_job
 from sanderling.cli_tasks import tasks_app
 from sanderling.config import Config, load_config, parse_overrides
@@ -25,6 +26,7 @@ from sanderling.errors import ConfigError, SanderlingError
 app = App(name="sanderling", version=__version__, help="Train LLM agents with reinforcement learning over many turns.")
 app.command(tasks_app)
 app.command(credit_app)
+add_measure_command(credit_app)
 add_export_commands(app, tasks_app)
 models_app = App(name="models", help="Get pretrained models.")
 app.command(models_app)
