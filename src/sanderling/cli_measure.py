@@ -93,7 +93,7 @@ def _print(found: CreditMeasurement) -> None:
             f"{line['decided_turns']}  further turns {line['auxiliary_turns']}"
         )
     for name, reason in record["refused"].items():
-        print(f"{name:22} not measured: {reason}")
+        print(f"{name:22} not measured: {reason.partition(';')[0]}")
     for reason, count in record["skipped"].items():
         print(f"{count} episodes left out: {reason}")
 

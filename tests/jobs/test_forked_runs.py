@@ -14,10 +14,16 @@ from sanderling.cli import app
 from sanderling.config import load_config
 from sanderling.errors import ConfigError
 from sanderling.store.reader import RunReader
-from sanderling.testing.letters import letter_environment
-from sanderling.types import Branching, Membership
+from sanderling.testing.letters import ANSWER, letter_environment
+from sanderling.types import Branching, Membership, Submission
 
-SMALL = {"steps": 2, "rollout__groups_per_step": 2, "rollout__group_size": 4, "evaluation__tasks": 2}
+SMALL = {
+    "environment": f"{__file__}:coin",
+    "steps": 2,
+    "rollout__groups_per_step": 2,
+    "rollout__group_size": 4,
+    "evaluation__tasks": 2,
+}
 
 
 @pytest.fixture(scope="module")
@@ -87,18 +93,19 @@ def test_a_run_with_forks_repeats_to_the_bit(runs, name):
 
 
 def test_credit_is_measured_on_a_record(runs, capsys):
-    args = ["credit", "measure", str(runs["tree"]), "--episodes", "6", "--continuations", "4", "--json"]
+    args = ["credit", "measure", str(runs["tree"]), "--episodes", "99", "--continuations", "8", "--json"]
     app(args, exit_on_error=False, result_action="return_value")
     first = json.loads(capsys.readouterr().out)
-    assert (first["source"], first["policy_version"], first["episodes"]) == ("step=000001", 0, 6)
-    assert first["cost"]["measured_turns"] == 12 and first["cost"]["forks"] == 4 * 12
-    assert first["cost"]["fork_turns"] == 4 * (2 + 1) * 6 and first["cost"]["replayed_turns"] == 6
+    assert (first["source"], first["policy_version"], first["episodes"]) == ("step=000001", 0, 8)
+    assert first["cost"]["measured_turns"] == 16 and first["cost"]["forks"] == 8 * 16
+    assert first["cost"]["fork_turns"] == 8 * (2 + 1) * 8 and first["cost"]["replayed_turns"] == 8
     for name in ("rloo", "grpo", "gigpo", "tree-value", "reinforce", "vine"):
         line = first["estimators"][name]
-        assert line["turns"] == 12
+        assert line["turns"] == 16
         for number in (line["correlation"], line["sign_agreement"]):
-            assert number is None or number["low"] is None or number["low"] <= number["value"] <= number["high"]
-    assert first["estimators"]["vine"]["auxiliary_turns"] == 36
+            assert number["low"] <= number["value"] <= number["high"]
+    assert first["estimators"]["vine"]["auxiliary_turns"] == 96
+    assert first["estimators"]["vine"]["correlation"] == first["reference"]["halves"]["correlation"]
     assert first["estimators"]["rloo"]["auxiliary_turns"] == 0
     assert "values" in first["refused"]["turn-gae"], "what can't act says why"
     app(args, exit_on_error=False, result_action="return_value")
@@ -149,6 +156,17 @@ def test_forks_that_would_do_nothing_leave_no_folder(letters, tmp_path, changes,
     assert not (tmp_path / "run").exists()
 
 
+def coin():
+    """Letters that pay every other answer, so that rewards of an untrained policy vary."""
+
+    class _Verifier(type(letter_environment().verifier)):
+        async def grade(self, task, submission, backend, seed):
+            even = sum(submission.files.get(ANSWER, b"")) % 2 == 0
+            return await super().grade(task, Submission(files={ANSWER: b"e" if even else b"x"}), backend, seed)
+
+    return replace(letter_environment(), verifier=_Verifier())
+
+
 def unforkable():
     environment = letter_environment()
 
@@ -168,7 +186,9 @@ def test_unique_states_are_pointed_out_once_where_credit_is_by_states(letters, t
     shares = [report.metrics["state_singleton_share"] for report in RunReader(tmp_path / "met").reports()]
     events = [event for event in RunReader(tmp_path / "met").events() if event["kind"] == "states_unique"]
     assert max(shares) < 0.7 and not events, "all siblings read the same: they meet"
-    unique = letters(**SMALL, credit__estimator="gigpo", environment=f"{__file__}:never_the_same", limits__max_turns=5)
+    unique = letters(
+        **{**SMALL, "environment": f"{__file__}:never_the_same"}, credit__estimator="gigpo", limits__max_turns=5
+    )
     run_training(unique, tmp_path / "alone")
     (event,) = [event for event in RunReader(tmp_path / "alone").events() if event["kind"] == "states_unique"]
     assert event["step"] == 1 and event["state_singleton_share"] >= 0.7
