@@ -8,7 +8,7 @@ from sanderling.harness.protocol import Harness
 from sanderling.sandbox.protocol import Kept, SandboxSpec
 from sanderling.state_identity import StateIdentity
 from sanderling.tasks.protocol import TaskSet
-from sanderling.types import Task
+from sanderling.types import Signal, Task
 from sanderling.verify.protocol import Verifier
 
 
@@ -32,6 +32,7 @@ class Environment:
     ] = ()  # the visible tests, for a harness that is named apart from the environment; (): none
     kept: Kept = Kept.NOTHING  # between the commands of an episode; INTERPRETER where those are warm scripts
     states: StateIdentity = field(default_factory=StateIdentity)  # when two turns stand in the same state
+    provides: frozenset[Signal] = frozenset()  # TURN_REWARDS, TURN_SCORES: what its harness says of single turns
 
     def sandbox_spec(self, task: Task) -> SandboxSpec:
         return SandboxSpec(

@@ -149,7 +149,7 @@ def check_cut(rows: Sequence[TrainingRow], micros: Sequence[MicroBatch]) -> None
                 f"invariant 6, trajectory {row.trajectory_id}: its row is in {len(found)} micro-batches, expected 1"
             )
         micro, place = found[0]
-        for name in ("token_ids", "loss_mask", "rollout_logprobs", "advantages", "weights"):
+        for name in ("token_ids", "loss_mask", "rollout_logprobs", "policy_versions", "advantages", "weights"):
             padded = getattr(micro, name)[place]
             kept, cut = padded[: micro.lengths[place]], getattr(row, name)
             rest = cut[micro.lengths[place] :] if name != "token_ids" else ()

@@ -25,6 +25,7 @@ class MicroBatch:
     token_ids: Int32Array
     loss_mask: BoolArray
     rollout_logprobs: Float32Array
+    policy_versions: Int32Array
     advantages: Float32Array
     weights: Float32Array
     flat: FlatLayout | None = None  # how the rows lie in the forward pass; None: padded, as they lie here
@@ -110,6 +111,7 @@ def _pad(rows: Sequence[TrainingRow], indices: Sequence[int], lengths: Sequence[
         token_ids=np.zeros(shape, dtype=np.int32),
         loss_mask=np.zeros(shape, dtype=np.bool_),
         rollout_logprobs=np.zeros(shape, dtype=np.float32),
+        policy_versions=np.zeros(shape, dtype=np.int32),
         advantages=np.zeros(shape, dtype=np.float32),
         weights=np.zeros(shape, dtype=np.float32),
     )
@@ -118,6 +120,7 @@ def _pad(rows: Sequence[TrainingRow], indices: Sequence[int], lengths: Sequence[
         micro.token_ids[place, :length] = row.token_ids[:length]
         micro.loss_mask[place, :length] = row.loss_mask[:length]
         micro.rollout_logprobs[place, :length] = row.rollout_logprobs[:length]
+        micro.policy_versions[place, :length] = row.policy_versions[:length]
         micro.advantages[place, :length] = row.advantages[:length]
         micro.weights[place, :length] = row.weights[:length]
     return micro

@@ -28,6 +28,11 @@ def check_fork_settings(config: Config, estimator: CreditEstimator) -> None:
             f"rollout.forks.use = 'value' measures values that credit.estimator = {config.credit.estimator!r} doesn't read: "
             "they would cost turns for nothing; set credit.estimator = 'vine' or rollout.forks.use = 'tree'"
         )
+    if config.critic.model != "none":
+        raise ConfigError(
+            f"critic.model = {config.critic.model!r} and rollout.forks.use = 'value' both say what states are worth; set "
+            "critic.model = 'none' or rollout.forks.continuations = 0"
+        )
     if config.control == "shuffled_rewards":
         raise ConfigError(
             "control = 'shuffled_rewards' deals out the rewards of episodes, and rollout.forks.use = 'value' measures others: "

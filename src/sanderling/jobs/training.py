@@ -21,15 +21,15 @@ from sanderling.assemble import (
     set_threads,
 )
 from sanderling.config import Config
-from sanderling.credit.catalogue import load_estimator
 from sanderling.engine.agreement import OnMismatch
 from sanderling.environment import Environment
 from sanderling.errors import CheckpointError, SanderlingError
 from sanderling.jobs.evaluation import draw_of
-from sanderling.jobs.settings import check_settings, config_hash, open_run
+from sanderling.jobs.settings import check_credit, check_settings, config_hash, open_run
 from sanderling.jobs.state_credit import StateWatch, check_fork_settings
 from sanderling.learn.evaluation import Evaluation, choose_tasks, evaluate
 from sanderling.report.terminal import Progress, ProgressStyle
+from sanderling.rollout.checks import check_one_row
 from sanderling.rollout.episode import Stage
 from sanderling.rollout.forking import check_forkable
 from sanderling.rollout.scheduler import Scheduler, TaskStream
@@ -92,8 +92,12 @@ async def train(config: Config, run: Path | None, *, resume: bool, stream: TextI
     tasks = choose_tasks(environment, config.evaluation.split, config.evaluation.tasks, config.evaluation.seed, limits)
     stream_of_tasks = TaskStream(environment=environment, split=config.split, seed=config.seed, overrides=limits)
     stream_of_tasks.task(0)  # an empty or misnamed split is found before anything starts
-    estimator = load_estimator(config.credit.estimator, config.credit.settings)
+    estimator = check_credit(config, environment)
     check_fork_settings(config, estimator)
+    if config.loss.needs_sequences:
+        check_one_row(
+            environment.harness.codec(policy.tokenizer), policy.tokenizer, environment.harness.prompt(tasks[0])
+        )
     async with open_stage(config, environment, policy, config.rollout) as stage:
         if config.rollout.forks.continuations:
             await check_forkable(stage, stream_of_tasks.task(0))
@@ -113,6 +117,7 @@ async def train(config: Config, run: Path | None, *, resume: bool, stream: TextI
 
 async def _train(job: _Training, stream: TaskStream, estimator: Any) -> TrainResult:
     from sanderling.learn.config import LearnerConfig
+    from sanderling.learn.critic import Critic
     from sanderling.learn.learner import Learner
     from sanderling.learn.loop import Hooks, Parts
     from sanderling.learn.loop import train as run_steps
@@ -126,11 +131,13 @@ async def _train(job: _Training, stream: TaskStream, estimator: Any) -> TrainRes
         batch=config.batch,
         temperature=config.sampling.temperature,
     )
-    learner = Learner(make_model(config, job.policy.folder, dtype=config.trainer.weight_dtype), settings)
+    model = make_model(config, job.policy.folder, dtype=config.trainer.weight_dtype)
+    critic = Critic(model, config.critic) if config.critic.model != "none" else None
+    learner = Learner(model, settings, critic)
     done = await _restore(job, learner)
     per_step = config.rollout.groups_per_step
     scheduler = Scheduler(stream, job.stage, config.rollout, position=done * per_step, end=config.steps * per_step)
-    _announce(job)
+    _announce(job, estimator)
     await _check_agreement(job, learner)
     before = _recorded(job.folder, "before", step=0) or await _evaluate(job, "before", step=done)
     if done and _evaluation_is_due(config, done) and not _recorded(job.folder, _label(done), step=done):
@@ -228,7 +235,15 @@ def _save(job: _Training, learner: Any, step: int) -> None:
     job.saved_step = step
 
 
-def _announce(job: _Training) -> None:
+def _when_cut(config: Config) -> str:
+    rollout = config.rollout
+    penalty = f" (less {rollout.truncated_penalty})" if rollout.truncated_penalty else ""
+    if rollout.truncated_membership == "drop":
+        return f"counts nowhere{penalty}"
+    return ("is trained" if rollout.truncated_gradient == "train" else "is not trained") + penalty
+
+
+def _announce(job: _Training, estimator: Any) -> None:
     from sanderling.engine.torch_model import native_bfloat16
 
     config, limits, sandbox = job.config, job.tasks[0].limits, job.stage.capabilities
@@ -245,13 +260,18 @@ def _announce(job: _Training) -> None:
         f"{config.credit.estimator}, staleness at most {config.rollout.max_staleness}, at most {limits.max_turns} turns and "
         f"{limits.max_context_tokens} tokens; an episode cut by a limit gets reward "
         f"{'of the state left behind' if config.rollout.truncated_reward == 'grade' else '0'} and "
-        f"{'is trained' if config.rollout.truncated_gradient == 'train' else 'is not trained'}"
+        f"{_when_cut(config)}"
     )
     if (forks := config.rollout.forks).continuations:
         where = "one of its turns" if forks.turns == "one" else "each of its turns"
         job.progress.note(
             f"each episode is forked before {where}, {forks.continuations} times, and the forks "
             f"{'are trained' if forks.use == 'tree' else 'measure values alone'}"
+        )
+    if config.critic.model != "none":
+        job.progress.note(
+            f"value model: {config.critic.model}, {config.critic.updates_per_step} updates per step, the policy waits "
+            f"{config.critic.warmup_steps} steps; where a limit cut an episode: {getattr(estimator, 'at_budget', 'terminal')}"
         )
     if limits.max_context_tokens == job.policy.window:
         job.progress.note(f"contexts end at {job.policy.window} tokens, which is all that the model can read")

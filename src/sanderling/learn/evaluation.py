@@ -76,7 +76,12 @@ async def evaluate(label: str, tasks: Sequence[Task], stage: Stage, config: Roll
     """
     sampling = SamplingParams(temperature=draw.temperature, top_p=draw.top_p)
     groups, dropped = await run_evaluation(
-        tasks, draw.samples, replace(stage, sampling=sampling), config, seed=draw.seed, concurrency=draw.concurrency
+        tasks,
+        draw.samples,
+        replace(stage, sampling=sampling),
+        config.for_evaluation(),
+        seed=draw.seed,
+        concurrency=draw.concurrency,
     )
     require_graded(groups, f"evaluation {label!r}")
     solved, n = solve_counts(groups)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,11 @@ from sanderling.batch.micro import MicroBatch, has_trained_tokens, is_live, micr
 from sanderling.errors import CheckpointError, LearnerError
 from sanderling.learn.adapters import additions, load_additions, merged_weights
 from sanderling.learn.config import LearnerConfig, OptimizerConfig
+from sanderling.learn.critic import Critic
 from sanderling.learn.preparation import prepare
 from sanderling.learn.tally import LearnerReport, StepTally
-from sanderling.loss.flat_attention import FlatRows
+from sanderling.loss.corrections import old_share
+from sanderling.loss.flat_attention import FlatRows, use_flat_attention
 from sanderling.loss.logprobs import TokenScores, flat_token_scores, token_scores
 from sanderling.loss.policy import TokenBatch, policy_loss
 from sanderling.types import Float32Array, TrainingRow
@@ -32,10 +35,15 @@ class Learner:
     The model stays in evaluation mode: dropout would make the trainer's policy another one than the sampler's.
     """
 
-    def __init__(self, model: PreTrainedModel, config: LearnerConfig | None = None) -> None:
+    def __init__(
+        self, model: PreTrainedModel, config: LearnerConfig | None = None, critic: Critic | None = None
+    ) -> None:
         self.config = config or LearnerConfig()
+        self.critic = critic  # of the same model; saved and restored with it
+        self._reference = _frozen_copy(model.eval(), self.config) if self.config.loss.kl_coefficient > 0.0 else None
         self.model = prepare(model.eval(), self.config)
         self.policy_version = 0  # optimiser updates since the start of the run
+        self._version_of_step = 0  # of the weights at the start of the present step
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self._device = self._parameters[0].device
         self._optimizer = _optimizer(self._parameters, self.config.optimizer)
@@ -57,10 +65,12 @@ class Learner:
             rows_skipped_zero_advantage=len(trained) - len(live),
             tokens_trained=sum(int(row.loss_mask.sum()) for row in live),
             learning_rate=self.config.optimizer.rate(self.policy_version),
+            has_reference=self._reference is not None,
         )
         if not live:
             return tally.report(live)
         old = self.logprobs(live) if self.config.loss.old_logprobs == "recompute" else None
+        self._version_of_step = self.policy_version
         for indices, scale in self._minibatches(len(live)):
             part = [live[i] for i in indices]
             self._update(part, None if old is None else [old[i] for i in indices], scale, tally)
@@ -96,13 +106,14 @@ class Learner:
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint needs besides the model's weights: optimiser, low-rank additions, number of updates,
-        random state."""
+        random state, value model."""
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
         return {
             "additions": additions(self.model),
             "optimizer": self._optimizer.state_dict(),
             "policy_version": self.policy_version,
             "rng": {"cpu": torch.get_rng_state(), "cuda": cuda},
+            "critic": None if self.critic is None else self.critic.state(),
         }
 
     def load_state(self, state: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
@@ -120,6 +131,8 @@ class Learner:
             else:
                 self._load_weights(weights)
             self._optimizer.load_state_dict(state["optimizer"])
+            if self.critic is not None:
+                self.critic.load_state(state["critic"])
         except (RuntimeError, ValueError, KeyError) as error:
             raise CheckpointError(f"the checkpoint doesn't fit this model: {error}") from error
         self.policy_version = int(state["policy_version"])
@@ -189,16 +202,18 @@ class Learner:
     def _cut(self, rows: Sequence[TrainingRow]) -> list[MicroBatch]:
         return micro_batches(rows, self.config.batch.micro_batch_tokens, self.config.batch.layout)
 
-    def _score(self, micro: MicroBatch) -> TokenScores:
+    def _score(self, micro: MicroBatch, model: PreTrainedModel | None = None) -> TokenScores:
+        """Score the trained tokens of a micro-batch with the policy, or with a model that was prepared like it."""
+        model = self.model if model is None else model
         token_ids = torch.from_numpy(micro.token_ids).to(self._device, torch.int64)
         mask = torch.from_numpy(micro.loss_mask).to(self._device)
-        temperature, entropy = self.config.temperature, self.config.loss.has_other_terms
+        temperature, entropy = self.config.temperature, self.config.loss.needs_entropy
         with torch.autocast(self._device.type, torch.bfloat16, enabled=self.config.compute_dtype == "bfloat16"):
             if micro.flat is None:
-                return token_scores(self.model, token_ids, mask, temperature=temperature, entropy_gradient=entropy)
+                return token_scores(model, token_ids, mask, temperature=temperature, entropy_gradient=entropy)
             predictors = torch.from_numpy(micro.flat.predictors).to(self._device)
             return flat_token_scores(
-                self.model,
+                model,
                 self._flat(micro.flat),
                 predictors,
                 token_ids[mask],
@@ -228,11 +243,31 @@ class Learner:
             rollout_logprobs=rollout,
             advantages=move(micro.advantages[mask]),
             weights=move(micro.weights[mask]) * scale,
+            sequences=move(np.nonzero(mask)[0]) if self.config.loss.needs_sequences else None,
+            old_share=self._old_share(move(micro.policy_versions[mask])),
+            reference_logprobs=self._reference_logprobs(micro),
         )
         if old is None:
             return batch
         recomputed = np.concatenate([old[i][rows[i].loss_mask] for i in micro.row_indices])
         return replace(batch, old_logprobs=move(recomputed))
+
+    def _old_share(self, versions: Tensor) -> Tensor | None:
+        if self.config.loss.old_logprobs != "interpolate":
+            return None
+        return old_share(versions, old=self._version_of_step, present=self.policy_version + 1)
+
+    @torch.no_grad()
+    def _reference_logprobs(self, micro: MicroBatch) -> Tensor | None:
+        return None if self._reference is None else self._score(micro, self._reference).logprobs
+
+
+def _frozen_copy(model: PreTrainedModel, config: LearnerConfig) -> PreTrainedModel:
+    """Return the policy that the run starts from, laid out like the one that is trained."""
+    copy = deepcopy(model).requires_grad_(False)
+    if config.batch.layout != "padded":
+        use_flat_attention(copy)
+    return copy
 
 
 def _optimizer(parameters: Sequence[nn.Parameter], config: OptimizerConfig) -> torch.optim.AdamW:

@@ -13,6 +13,7 @@ from sanderling.errors import MeasurementError
 from sanderling.store.estimators import wilson
 from sanderling.types import (
     Branching,
+    Graded,
     Gradient,
     Group,
     Member,
@@ -27,9 +28,13 @@ from sanderling.types import (
 def solve_counts(groups: Sequence[Group]) -> tuple[int, int]:
     """Return (solved, graded): episodes with reward 1 and episodes that enter a baseline.
 
-    Forks don't count: they begin where another episode led, so they say nothing about the policy from the start.
+    Solved is what the verifier said, before any penalty for length or limits. Forks don't count: they begin where another
+    episode led, so they say nothing about the policy from the start.
     """
-    rewards = [member.disposition.reward for member in _graded_roots(groups)]
+    rewards = [
+        member.verdict.reward if isinstance(member.verdict, Graded) else member.disposition.reward
+        for member in _graded_roots(groups)
+    ]
     return sum(reward == 1.0 for reward in rewards), len(rewards)
 
 
@@ -149,6 +154,9 @@ def disposition_counts(groups: Sequence[Group], rows: Sequence[TrainingRow]) -> 
     """Return trained and dropped_<reason> of the graded episodes; together they are all of them."""
     live = {row.trajectory_id for row in rows if np.any(row.advantages[row.loss_mask])}
     counts: Counter[str] = Counter(trained=0)
+    for member in (member for group in groups for member in group.roots()):
+        if isinstance(member.verdict, Graded) and member.disposition.membership is Membership.EXCLUDED:
+            counts[f"dropped_{member.disposition.reason.removeprefix('dropped_')}"] += 1
     for episode in (episode for group in groups for episode in episodes(group)):
         fate = episode.members[0].disposition
         if any(member.trajectory.id in live for member in episode.members):

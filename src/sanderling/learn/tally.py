@@ -18,7 +18,8 @@ class LearnerReport:
 
     `metrics` always holds rows_trained, rows_skipped_zero_advantage, tokens_trained, updates and learning_rate; when an
     update was made also loss and grad_norm (before clipping), which are means over updates; entropy (nats),
-    clip_fraction, approx_kl (nats) and ratio_mean, which are means over trained tokens; ratio_max; and
+    clip_fraction, approx_kl (nats), ratio_mean and, with a reference policy, kl_to_reference (nats), which are means over
+    trained tokens; ratio_max; and
     advantage_mean, advantage_std, advantage_abs_mean over the tokens of the trained rows. Ratios and approx_kl
     compare with the sampler.
     """
@@ -43,6 +44,8 @@ class StepTally:
     clipped: float = 0.0
     ratio: float = 0.0
     ratio_max: float = 0.0
+    reference_kl: float = 0.0
+    has_reference: bool = False
     grad_norm: float = 0.0
     real_tokens: int = 0
     padded_tokens: int = 0
@@ -57,6 +60,7 @@ class StepTally:
         self.clipped += sums.clipped
         self.ratio += sums.ratio
         self.ratio_max = max(self.ratio_max, sums.ratio_max)
+        self.reference_kl += sums.reference_kl
         self.real_tokens += sum(micro.lengths)
         self.padded_tokens += micro.computed_tokens
         self.micro_batches += 1
@@ -88,5 +92,7 @@ class StepTally:
                 "advantage_std": float(advantages.std()),
                 "advantage_abs_mean": float(np.abs(advantages).mean()),
             }
+            if self.has_reference:
+                metrics["kl_to_reference"] = self.reference_kl / self.visited_tokens
         padding = self.padded_tokens / self.real_tokens if self.real_tokens else 1.0
         return LearnerReport(metrics=metrics, micro_batches=self.micro_batches, padding_ratio=padding)

@@ -104,6 +104,21 @@ class RolloutConfig(BaseModel):
         description="whether the tokens of an episode cut by a turn or token limit are trained; those of one cut by the "
         "time limit always are, because the policy chose what took so long",
     )
+    truncated_membership: Literal["member", "drop"] = Field(
+        "member",
+        description="whether an episode cut by a turn or token limit stays in its group's baseline; drop: it counts nowhere "
+        "and is not trained. Dropping prefers short episodes: what is dropped depends on what the policy did",
+    )
+    truncated_penalty: float = Field(
+        0.0, ge=0.0, description="taken off the reward of an episode cut by a turn, token or time limit"
+    )
+    overlong_tokens: int | None = Field(
+        None,
+        ge=1,
+        description="action tokens from which an episode is overlong (arXiv 2503.14476, eq. 13): its reward falls in a line "
+        "over the overlong_buffer tokens before, to 1 less at this length and beyond; None: length is free",
+    )
+    overlong_buffer: int = Field(1024, ge=1, description="action tokens over which that penalty rises to 1")
     forks: ForkConfig = ForkConfig()
 
     @model_validator(mode="after")
@@ -114,6 +129,30 @@ class RolloutConfig(BaseModel):
                 "step, so nothing could ever be stale; set max_staleness = 0 or schedule = 'continuous'"
             )
         return self
+
+    @model_validator(mode="after")
+    def _truncation_settings_act(self) -> RolloutConfig:
+        if self.truncated_membership == "drop" and self.truncated_gradient == "mask":
+            raise ValueError(
+                "truncated_gradient = 'mask' has no effect with truncated_membership = 'drop', which leaves such episodes out "
+                "altogether; set one of them"
+            )
+        if self.overlong_tokens is not None and self.overlong_buffer > self.overlong_tokens:
+            raise ValueError(
+                f"overlong_buffer = {self.overlong_buffer} is longer than overlong_tokens = {self.overlong_tokens}: even an "
+                "episode without a token would be punished; lower it"
+            )
+        return self
+
+    def for_evaluation(self) -> RolloutConfig:
+        """Return the settings with which a policy is measured: every episode counts, with what the verifier says; no forks."""
+        plain = {
+            "truncated_membership": "member",
+            "truncated_penalty": 0.0,
+            "overlong_tokens": None,
+            "forks": ForkConfig(),
+        }
+        return self.model_copy(update=plain)
 
     @property
     def signals(self) -> frozenset[Signal]:

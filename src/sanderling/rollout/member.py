@@ -98,7 +98,7 @@ async def attempt(
     grade_s = time.monotonic() - began
     trajectory = replace(trajectory, timing=replace(trajectory.timing, grade_s=grade_s))
     rows = [trajectory, *(replace(row, stop=trajectory.stop, detail=trajectory.detail) for row in episode.further)]
-    fate = dispose(trajectory, verdict, config)
+    fate = dispose(trajectory, verdict, config, action_tokens=sum(row.num_action_tokens for row in rows))
     if plan.fork is not None and config.forks.use == "value":
         fate = as_probe(fate)
     members = tuple(Member(trajectory=row, verdict=verdict, disposition=fate) for row in rows)

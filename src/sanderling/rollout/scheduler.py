@@ -18,7 +18,7 @@ from typing import Any
 
 from sanderling.environment import Environment
 from sanderling.errors import ConfigError
-from sanderling.rollout.config import ForkConfig, LimitOverrides, RolloutConfig
+from sanderling.rollout.config import LimitOverrides, RolloutConfig
 from sanderling.rollout.episode import Plan, Stage
 from sanderling.rollout.forking import run_with_forks
 from sanderling.rollout.ledger import Ledger
@@ -148,14 +148,12 @@ async def run_evaluation(
 ) -> tuple[list[Group], list[Member]]:
     """Run `samples` episodes of each task outside training, at most `concurrency` episodes at once.
 
-    Tasks are run in blocks of `concurrency` episodes, so that an evaluation repeats to the bit in lockstep as well. Nothing
-    is forked: an evaluation counts whole episodes.
+    Tasks are run in blocks of `concurrency` episodes, so that an evaluation repeats to the bit in lockstep as well.
 
     Returns:
         The groups in the order of the tasks, and the attempts that were retried.
     """
     ledger, dropped = Ledger(), []
-    config = config.model_copy(update={"forks": ForkConfig()})
     groups: list[Group] = []
     block = max(1, concurrency // samples)
     for start in range(0, len(tasks), block):
