@@ -19,6 +19,7 @@ from sanderling.cli_audit import add_audit_command
 from sanderling.cli_credit import credit_app
 from sanderling.cli_credit_bench import add_bench_commands
 from sanderling.cli_exports import add_export_commands
+from sanderling.cli_measure import add_measure_command
 from sanderling.cli_planning import add_planning_commands
 from sanderling.cli_running import INTERRUPTED, run_job
 from sanderling.cli_runs import runs_app
@@ -30,6 +31,7 @@ app = App(name="sanderling", version=__version__, help="Train LLM agents with re
 app.command(tasks_app)
 app.command(runs_app)
 app.command(credit_app)
+add_measure_command(credit_app)
 add_export_commands(app, tasks_app)
 add_audit_command(app)
 add_bench_commands(credit_app)

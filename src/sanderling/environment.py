@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sanderling.harness.protocol import Harness
 from sanderling.sandbox.protocol import Kept, SandboxSpec
+from sanderling.state_identity import StateIdentity
 from sanderling.tasks.protocol import TaskSet
 from sanderling.types import Signal, Task
 from sanderling.verify.protocol import Verifier
@@ -33,6 +34,7 @@ class Environment:
     task_kind: str = ""  # key of the tasks' metadata that says what kind they are of; "": no kinds (see `TaskStream`)
     certificate: Path | None = None  # of an audit, where one comes with the environment; see docs/audit.md
     kept: Kept = Kept.NOTHING  # between the commands of an episode; INTERPRETER where those are warm scripts
+    states: StateIdentity = field(default_factory=StateIdentity)  # when two turns stand in the same state
     provides: frozenset[Signal] = frozenset()  # TURN_REWARDS, TURN_SCORES: what its harness says of single turns
 
     def sandbox_spec(self, task: Task) -> SandboxSpec:

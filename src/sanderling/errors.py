@@ -15,6 +15,7 @@
     |   +-- ModelError         a model folder can't be loaded
     +-- VerifierError          grading itself failed                                          (ungraded, retried)
     |   +-- UntouchedPaid      the task's own tests pay for doing nothing
+    +-- ReplayError            a recorded episode can't be walked again to the same states
     +-- MeasurementError       not one episode could be graded, so there is no number to report
     +-- InvariantViolation     one of the ten invariants broke: names the trajectory and stops the step
     +-- RunStopped             the run stopped itself: too many proven hacks; its state is saved
@@ -87,6 +88,10 @@ class VerifierError(SanderlingError):
 
 class UntouchedPaid(VerifierError):
     """The task's own tests pay for the untouched task, so that doing nothing can't be told from work."""
+
+
+class ReplayError(SanderlingError):
+    """A recorded episode can't be walked again: its states differ from the recorded ones, or can't be compared."""
 
 
 class MeasurementError(SanderlingError):

@@ -184,7 +184,8 @@ class Branching(StrEnum):
 class Trajectory:
     """The record of one episode (one branch of it, where an episode has several).
 
-    The full token sequence is `prompt_ids` followed by each turn's action and observation ids.
+    The full token sequence is `prompt_ids` followed by each turn's action and observation ids; the first `forked_at` turns
+    are those of the parent.
     """
 
     id: str  # unique in a run: "<group_id>/<sample index>.<attempt>"
@@ -278,6 +279,7 @@ Verdict = Graded | Ungraded
 class Membership(StrEnum):
     MEMBER = "member"  # enters the baseline
     EXCLUDED = "excluded"
+    PROBE = "probe"  # a fork that only measures the value of a state of its parent: in no baseline, never trained
 
 
 class Gradient(StrEnum):
@@ -290,15 +292,17 @@ class Disposition:
     """Three separate decisions, taken before any statistic: who enters the baseline, what it earned, what is trained."""
 
     membership: Membership
-    reward: float | None  # None: unknown; only an excluded member may have it
+    reward: float | None  # None: unknown; only an excluded trajectory may have it
     gradient: Gradient
     reason: str  # stop reason or rule that decided
 
     def __post_init__(self) -> None:
         if self.membership is Membership.MEMBER and self.reward is None:
             raise ValueError(f"a member of the baseline needs a reward, got None (reason {self.reason!r})")
-        if self.membership is Membership.EXCLUDED and self.gradient is not Gradient.NONE:
-            raise ValueError(f"an excluded trajectory can't be trained (reason {self.reason!r})")
+        if self.membership is Membership.PROBE and self.reward is None:
+            raise ValueError(f"a probe measures with its reward, got None (reason {self.reason!r})")
+        if self.membership is not Membership.MEMBER and self.gradient is not Gradient.NONE:
+            raise ValueError(f"an {self.membership.value} trajectory can't be trained (reason {self.reason!r})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

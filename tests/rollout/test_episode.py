@@ -40,13 +40,6 @@ def test_an_episode_that_fixes_the_bug_is_paid():
     assert backend.alive == 0
 
 
-def test_state_keys_tell_the_states_apart():
-    actions = [FIX, "undo", FIX, "submit"]
-    engine = text_engine(lambda context: actions[context.count("\n> ") - 1])
-    keys = [turn.state_key for turn in run_group(stage(engine), RolloutConfig())[0].members[0].trajectory.turns]
-    assert keys[0] == keys[2] != keys[1] == keys[3]
-
-
 def test_probe_d1_ids_survive_the_text_round_trip():
     """Sampled [he][llo] is trained as [he][llo], though its text encodes to the one id [hello]."""
     engine = ScriptedEngine(

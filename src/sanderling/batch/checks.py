@@ -114,11 +114,11 @@ def check_excluded_inert(groups: Sequence[Group], credit: Credit, estimator: Cre
 
 def _check_inert(group: Group, credit: Credit, without: Credit) -> None:
     for member in group.members:
-        name = member.trajectory.id
-        if member.disposition.membership is Membership.EXCLUDED:
+        name, fate = member.trajectory.id, member.disposition
+        if fate.membership is not Membership.MEMBER:
             if name in credit:
                 raise InvariantViolation(
-                    f"invariant 5, trajectory {name} is excluded ({member.disposition.reason}) and got credit {credit[name]}"
+                    f"invariant 5, trajectory {name} is {fate.membership.value} ({fate.reason}) and got credit {credit[name]}"
                 )
         elif not np.array_equal(credit[name], without[name]):
             raise InvariantViolation(

@@ -62,6 +62,11 @@ ESTIMATORS: Mapping[str, Entry] = {
     ),
     "group-value-gae": Entry(build=GroupValueGae),
     "turn-gae": Entry(build=TurnGae),
+    "vine": Entry(
+        build=TurnGae,
+        preset={"lam": 0.0, "at_budget": "terminal"},
+        note="VinePPO: values by forks, which live with the limits",
+    ),
     "token-gae": Entry(build=TokenGae),
     "sao": Entry(
         build=TokenGae, preset={"decay": "adaptive"}, note="lambda grows with the episode; for single rollouts"

@@ -82,9 +82,10 @@ _REMEDY: Mapping[Signal, str] = {
     Signal.STATE_KEYS: "use a sandbox backend that digests the workspace, or recorded turns with a state_key",
     Signal.TURN_REWARDS: "use an environment that provides turn rewards (Environment.provides, Reply.reward)",
     Signal.TURN_SCORES: "use an environment that provides turn scores (Environment.provides, Reply.score)",
-    Signal.TURN_VALUES: 'train a value model: set critic.model to "head" or "separate"',
+    Signal.TURN_VALUES: 'train a value model: set critic.model to "head" or "separate"; or measure values by forking: set '
+    'rollout.forks.use to "value" and rollout.forks.continuations to at least 1',
     Signal.TOKEN_VALUES: 'train a value model: set critic.model to "head" or "separate"',
-    Signal.FORKS: "fork episodes, so that siblings share turns",
+    Signal.FORKS: "fork episodes: set rollout.forks.continuations to at least 1",
 }
 
 

@@ -95,6 +95,9 @@ class BashBlockConversation:
     def __init__(self, bench: Workbench) -> None:
         self._bench = bench
 
+    def fork(self, sandbox: Sandbox) -> BashBlockConversation:
+        return BashBlockConversation(replace(self._bench, sandbox=sandbox))
+
     async def act(self, text: str) -> Reply:
         command = parse_block(text)
         if isinstance(command, CallError):

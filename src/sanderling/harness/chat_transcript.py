@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -44,6 +45,12 @@ class ChatTranscript:
         # The context as the template writes it; None: it fails on what the model wrote, so it has no say any more.
         self._rendered: str | None = codec.render(self._messages, open_turn=True)
         self.prompt_ids = _array(self._encode(self._rendered))
+
+    def fork(self) -> ChatTranscript:
+        """Return an independent transcript in the same state."""
+        twin = copy.copy(self)
+        twin._messages, twin._said = list(self._messages), list(self._said)
+        return twin
 
     def extend(self, action: Action, observations: Sequence[str]) -> Continuation:
         """See `Transcript.extend`. A template that fails on what the model wrote leaves the context as it is."""

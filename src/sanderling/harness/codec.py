@@ -67,6 +67,9 @@ class PlainTranscript:
         self._codec = codec
         self.prompt_ids = codec.encode_prompt(prompt)
 
+    def fork(self) -> PlainTranscript:
+        return self  # it holds nothing that changes
+
     def extend(self, action: Action, observations: Sequence[str]) -> Continuation:
         ids = self._codec.encode_observation("\n".join(observations), action.finish_reason)
         return Continuation(token_ids=ids)

@@ -180,6 +180,12 @@ class LineEditConversation:
             "submit": self._submit,
         }
 
+    def fork(self, sandbox: Sandbox) -> LineEditConversation:
+        """Return an independent conversation with the same current line and undo stack; see `ForkableConversation`."""
+        twin = LineEditConversation(self._harness, sandbox)
+        twin._current, twin._number, twin._edits = self._current, self._number, list(self._edits)
+        return twin
+
     async def act(self, text: str) -> Reply:
         lines = [line for line in text.split("\n") if line.strip()]
         if not lines:

@@ -69,6 +69,14 @@ class Conversation(Protocol):
         ...
 
 
+class ForkableConversation(Conversation, Protocol):
+    """A conversation whose episode can be forked."""
+
+    def fork(self, sandbox: Sandbox) -> Conversation:
+        """Return an independent conversation in the same state, on a fork of the sandbox."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Continuation:
     """What stands between an action and the next one."""
@@ -89,6 +97,14 @@ class Transcript(Protocol):
 
     def extend(self, action: Action, observations: Sequence[str]) -> Continuation:
         """Take an action and what it was answered, one text per call, and return what comes before the next action."""
+        ...
+
+
+class ForkableTranscript(Transcript, Protocol):
+    """A transcript whose episode can be forked."""
+
+    def fork(self) -> Transcript:
+        """Return an independent transcript in the same state."""
         ...
 
 

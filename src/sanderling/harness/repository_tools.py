@@ -6,8 +6,9 @@ was left out is counted. Searching runs in the sandbox, because a pattern comes 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from sanderling.errors import UnsafePath
@@ -33,6 +34,14 @@ class RepositoryTools:
     def __init__(self, bench: Workbench) -> None:
         self._bench = bench
         self._sandbox = bench.sandbox
+
+    def fork(self, sandbox: Sandbox) -> RepositoryTools:
+        """Return the tools of a fork of the episode, with copies of what a subclass holds; no tool itself."""
+        twin = copy.copy(self)
+        for name in vars(self).keys() - {"_bench", "_sandbox"}:
+            setattr(twin, name, copy.deepcopy(getattr(self, name)))
+        twin._bench, twin._sandbox = replace(self._bench, sandbox=sandbox), sandbox
+        return twin
 
     async def list_files(self, path: str = ".") -> Reply:
         """List the files of the workspace.

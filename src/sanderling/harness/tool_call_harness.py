@@ -84,6 +84,20 @@ class ToolCallConversation:
         self._tools = tools
         self._toolbox = toolbox
 
+    def fork(self, sandbox: Sandbox) -> ToolCallConversation:
+        """Return an independent conversation; see `ForkableConversation`.
+
+        Raises:
+            ConfigError: the toolbox has no method `fork(sandbox)`, so what it holds can't be copied.
+        """
+        fork = getattr(self._toolbox, "fork", None)
+        if fork is None:
+            raise ConfigError(
+                f"this environment can't be forked: the toolbox, a {type(self._toolbox).__name__}, has no method "
+                "fork(sandbox) that returns one in the same state; give it one, or set rollout.forks.continuations = 0"
+            )
+        return ToolCallConversation(self._tools, fork(sandbox))
+
     async def act(self, text: str) -> Reply:
         calls = parse_calls(text, self._tools, max_bytes=MAX_CALL_BYTES)
         replies: list[Reply] = []

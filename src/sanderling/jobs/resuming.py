@@ -35,7 +35,9 @@ def open_ledger(folder: RunFolder, rollout: RolloutConfig, step: int, version: i
         standing = Standing(step=step, weights={version: fingerprint}, accounts=accounts, ahead={})
     log = EpisodeLog(folder.episodes, process=found.processes + 1, behind=rollout.max_staleness)
     older = {v: name for v, name in standing.weights.items() if v <= version}
-    ended = {name: list(records) for name, records in found.ended.items()}
+    # Forks begin in sandboxes of their parent, which are gone: such an episode is run again with its forks.
+    kept = {} if rollout.forks.continuations else found.ended
+    ended = {name: list(records) for name, records in kept.items()}
     earlier = Recall(ended=ended, weights=older, retries=rollout.retries)
     ledger = Ledger(log=log, earlier=earlier)
     ledger.restore(standing)

@@ -72,8 +72,7 @@ def check_credit(config: Config, environment: Environment) -> CreditEstimator:
 def provided_signals(config: Config, environment: Environment) -> frozenset[Signal]:
     """Return what an estimator may read in this run besides the reward at the end."""
     found = set(environment.provides) | {Signal.STATE_KEYS}  # every sandbox backend digests its workspace
-    if config.rollout.group_size > 1:
-        found.add(Signal.SIBLINGS)
+    found |= config.rollout.signals
     if config.critic.model != "none":
         found |= {Signal.TURN_VALUES, Signal.TOKEN_VALUES}
     return frozenset(found)

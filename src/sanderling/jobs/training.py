@@ -30,10 +30,12 @@ from sanderling.jobs.evaluation import draw_of
 from sanderling.jobs.resuming import close_log, open_ledger, prune_log, totals_of
 from sanderling.jobs.settings import check_credit, check_settings, config_hash, open_run
 from sanderling.jobs.spending import Accounts
+from sanderling.jobs.state_credit import StateWatch, check_fork_settings
 from sanderling.learn.evaluation import Evaluation, choose_tasks, evaluate
 from sanderling.report.terminal import Progress, ProgressStyle
 from sanderling.rollout.checks import check_one_row
 from sanderling.rollout.episode import Stage
+from sanderling.rollout.forking import check_forkable
 from sanderling.rollout.ledger import Ledger
 from sanderling.rollout.scheduler import Scheduler
 from sanderling.rollout.task_stream import TaskStream
@@ -108,6 +110,7 @@ async def train(config: Config, run: Path | None, *, resume: bool, stream: TextI
         set_aside=watch.quarantined,
     )
     estimator = check_credit(config, environment)
+    check_fork_settings(config, estimator)
     standing = await asyncio.to_thread(require_certificate, config, environment)
     if config.loss.needs_sequences:
         check_one_row(
@@ -115,6 +118,8 @@ async def train(config: Config, run: Path | None, *, resume: bool, stream: TextI
         )
     async with open_stage(config, environment, policy, config.rollout) as stage:
         check_isolation(standing, stage.capabilities.isolation)
+        if config.rollout.forks.continuations:
+            await check_forkable(stage, stream_of_tasks.task(0))
         with (
             open_run(config, run, resume=resume, certificate=certificate_facts(standing)) as folder,
             Progress(stream, total_steps=config.steps, title=config.name, style=style) as progress,
@@ -189,8 +194,12 @@ async def _train(job: _Training, stream: TaskStream, estimator: Any) -> TrainRes
         if report.step % config.checkpoint.every == 0 or report.step == config.steps:
             _save(job, learner, stream, report.step)
 
+    states = StateWatch(config.credit.estimator, estimator)
+
     async def after_step(report: StepReport) -> None:
         job.progress.step(report)
+        if line := states.note(report, job.folder):
+            job.progress.note(line)
         job.watch.check()
         if await asyncio.to_thread(spent, report.step):
             raise _BudgetSpent
@@ -313,6 +322,12 @@ def _announce(job: _Training, estimator: Any) -> None:
         f"{'of the state left behind' if config.rollout.truncated_reward == 'grade' else '0'} and "
         f"{_when_cut(config)}"
     )
+    if (forks := config.rollout.forks).continuations:
+        where = "one of its turns" if forks.turns == "one" else "each of its turns"
+        job.progress.note(
+            f"each episode is forked before {where}, {forks.continuations} times, and the forks "
+            f"{'are trained' if forks.use == 'tree' else 'measure values alone'}"
+        )
     if config.critic.model != "none":
         job.progress.note(
             f"value model: {config.critic.model}, {config.critic.updates_per_step} updates per step, the policy waits "

@@ -87,7 +87,7 @@ async def evaluate(label: str, tasks: Sequence[Task], stage: Stage, config: Roll
     require_graded(groups, f"evaluation {label!r}")
     solved, n = solve_counts(groups)
     everyone = sum(len(group.roots()) for group in groups)
-    retried = sum(member.trajectory.parent_id is None for member in dropped)
+    retried = sum(member.trajectory.begins_episode for member in dropped)
     stored = tuple(with_dropped(groups, dropped))
     return Evaluation(label=label, solved=solved, n=n, ungraded=everyone - n, retried=retried, groups=stored)
 

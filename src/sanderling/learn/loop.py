@@ -15,12 +15,20 @@ from sanderling.batch.checks import check_excluded_inert, check_row, check_token
 from sanderling.batch.rows import assign_credit, training_rows
 from sanderling.batch.weights import is_dead
 from sanderling.credit.episodes import episodes
+from sanderling.credit.fork_values import with_fork_values
 from sanderling.credit.protocol import Credit, CreditEstimator, LearnsValues
 from sanderling.engine.protocol import Engine
 from sanderling.engine.weights import push
 from sanderling.errors import ConfigError, InvariantViolation
 from sanderling.learn.agreement import Gap, measure_gap
-from sanderling.learn.measure import disposition_counts, episode_metrics, require_graded, row_metrics, with_dropped
+from sanderling.learn.measure import (
+    disposition_counts,
+    episode_metrics,
+    fork_counts,
+    require_graded,
+    row_metrics,
+    with_dropped,
+)
 from sanderling.learn.observations import with_observations
 from sanderling.learn.protocol import Records, Trainer
 from sanderling.loss.config import LossConfig
@@ -146,6 +154,7 @@ async def _learn(parts: Parts, hooks: Hooks, batch: _Batch) -> StepReport:
         timing=clock.report() | _episode_timing(groups),
         counts=ledger.close_step(batch.step)
         | _fates(groups, rows, trainable)
+        | fork_counts(groups)
         | screening_counts(groups)
         | {"updates": updates},
     )
@@ -182,6 +191,7 @@ def _rows(parts: Parts, groups: Sequence[Group], batch: _Batch) -> list[Training
     stored, tasks = with_dropped(groups, batch.dropped), _tasks(parts, groups)
     try:
         require_graded(groups, f"step {batch.step}")
+        groups = [with_fork_values(group) for group in groups]
         credit = assign_credit(groups, parts.estimator)
         rows = training_rows(groups, credit, parts.learner.config.batch)
         check_step(parts, groups, credit, rows)

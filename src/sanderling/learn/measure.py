@@ -11,13 +11,25 @@ import numpy as np
 from sanderling.credit.episodes import Episode, episodes, own_turns
 from sanderling.errors import MeasurementError
 from sanderling.store.estimators import wilson
-from sanderling.types import Graded, Gradient, Group, Member, Membership, StopReason, TrainingRow, Ungraded
+from sanderling.types import (
+    Branching,
+    Graded,
+    Gradient,
+    Group,
+    Member,
+    Membership,
+    StopReason,
+    TrainingRow,
+    Trajectory,
+    Ungraded,
+)
 
 
 def solve_counts(groups: Sequence[Group]) -> tuple[int, int]:
     """Return (solved, graded): episodes with reward 1 and episodes that enter a baseline.
 
-    Solved is what the verifier said, before any penalty for length or limits.
+    Solved is what the verifier said, before any penalty for length or limits. Forks don't count: they begin where another
+    episode led, so they say nothing about the policy from the start.
     """
     rewards = [
         member.verdict.reward if isinstance(member.verdict, Graded) else member.disposition.reward
@@ -29,8 +41,8 @@ def solve_counts(groups: Sequence[Group]) -> tuple[int, int]:
 def episode_metrics(groups: Sequence[Group], dropped: Sequence[Member]) -> dict[str, float]:
     """Return what the episodes of a step show, before anything is trained."""
     graded = [episode for group in groups for episode in episodes(group)]
-    everyone = [member for group in groups for member in group.roots()]
-    dropped = [member for member in dropped if member.trajectory.parent_id is None]
+    everyone = [m for g in groups for m in g.roots() if m.disposition.membership is not Membership.PROBE]
+    dropped = [member for member in dropped if member.trajectory.begins_episode]
     solved, total = solve_counts(groups)
     low, high = wilson(solved, total)
     metrics = {
@@ -49,8 +61,27 @@ def episode_metrics(groups: Sequence[Group], dropped: Sequence[Member]) -> dict[
     return metrics | _state_groups(groups)
 
 
+def fork_counts(groups: Sequence[Group]) -> dict[str, int]:
+    """Return what forking cost: forks, the turns and the tokens that were theirs alone; {} where nothing was forked."""
+    rows: dict[str, list[Trajectory]] = {}
+    for trajectory in (m.trajectory for group in groups for m in group.members):
+        if trajectory.branching is Branching.FORK and trajectory.parent_id is not None:
+            rows[trajectory.id] = [trajectory]
+        elif trajectory.parent_id in rows:
+            rows[trajectory.parent_id].append(trajectory)
+    if not rows:
+        return {}
+    own = [row for fork in rows.values() for row in fork]
+    return {
+        "forks": len(rows),
+        "fork_turns": sum(len(own_turns(row)) for row in own),
+        "fork_sampled_tokens": sum(row.usage.sampled_tokens for row in own),
+    }
+
+
 def _graded_roots(groups: Sequence[Group]) -> list[Member]:
-    return [m for group in groups for m in group.roots() if m.disposition.membership is Membership.MEMBER]
+    everyone = [m for group in groups for m in group.roots() if m.trajectory.parent_id is None]
+    return [m for m in everyone if m.disposition.membership is Membership.MEMBER]
 
 
 def _shape(graded: Sequence[Episode]) -> dict[str, float]:
@@ -78,7 +109,7 @@ def _episode_shape(episode: Episode) -> tuple[int, int, int, int, int]:
     """Return turns, sampled tokens, tokens of the longest row, bad calls and test runs of one episode, all rows together."""
     rows = [member.trajectory for member in episode.members]
     own = [turn for row in rows for turn in own_turns(row)]
-    longest = max(len(row.prompt_ids) + row.usage.sampled_tokens + row.usage.observation_tokens for row in rows)
+    longest = max(len(row.token_ids()) for row in rows)
     tests = sum(turn.observation.source == "tests" for turn in own)
     return len(own), sum(r.usage.sampled_tokens for r in rows), longest, sum(r.usage.bad_calls for r in rows), tests
 
@@ -137,6 +168,8 @@ def disposition_counts(groups: Sequence[Group], rows: Sequence[TrainingRow]) -> 
     for root in (root for group in groups for root in group.roots()):
         if root.disposition.membership is Membership.EXCLUDED and isinstance(root.verdict, Graded):
             counts[f"dropped_{root.disposition.reason}"] += 1
+        elif root.disposition.membership is Membership.PROBE:
+            counts["dropped_probe"] += 1
     return dict(counts)
 
 

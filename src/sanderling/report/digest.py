@@ -234,7 +234,7 @@ def _example(title: str, rollouts: Rollouts, member: Member) -> Example:
 
 
 def _episodes(heads: Heads) -> Heads:
-    """Return one head per episode: that of its first row."""
+    """Return one head per episode from the task's start: that of its first row."""
     return [head for head in heads if head["parent_id"] is None]
 
 

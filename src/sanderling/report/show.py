@@ -22,7 +22,7 @@ from sanderling.harness.tokenizer import Tokenizer
 from sanderling.report.digest import is_solved
 from sanderling.report.visible import visible
 from sanderling.store.reader import Rollouts, RunReader
-from sanderling.types import Graded, Member, Turn, Ungraded
+from sanderling.types import Branching, Graded, Member, Turn, Ungraded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,9 @@ def render_list(heads: Sequence[Mapping[str, Any]], *, title: str = "") -> Rende
     table.add_column("trained")
     for head in heads:
         reward = head["disposition_reward"]
-        fate = head["gradient"] if head["membership"] == "member" else f"excluded: {head['disposition_reason']}"
+        fate = {"member": head["gradient"], "probe": "probe"}.get(
+            head["membership"], f"excluded: {head['disposition_reason']}"
+        )
         table.add_row(
             Text(visible(head["trajectory_id"])),
             Text(visible(head["task_id"])),
@@ -125,7 +127,9 @@ def render_list(heads: Sequence[Mapping[str, Any]], *, title: str = "") -> Rende
         )
     roots = [head for head in heads if head["parent_id"] is None]
     solved = sum(is_solved(head["disposition_reward"]) for head in roots)
-    rows = f" in {len(heads)} rows" if len(heads) > len(roots) else ""
+    forks = sum(head.get("branching") == Branching.FORK for head in heads)
+    rows = f" and {forks} forks" if forks else ""
+    rows += f" in {len(heads)} rows" if len(heads) > len(roots) + forks else ""
     return Together(table, Text(f"{len(roots)} trajectories{rows}, {solved} solved", style="dim"))
 
 

@@ -7,6 +7,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from sanderling.types import Signal
+
 
 class TaskOrder(StrEnum):
     """How often the kinds of tasks come."""
@@ -55,6 +57,38 @@ class SamplingConfig(BaseModel):
     )
 
 
+class ForkConfig(BaseModel):
+    """Whether episodes go on from states of other ones: several continuations of one beginning."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    continuations: int = Field(
+        0, ge=0, description="episodes that go on from each fork with fresh actions; 0: nothing is forked"
+    )
+    turns: Literal["one", "every"] = Field(
+        "one", description="one: fork each episode before one of its turns, drawn evenly; every: before each of them"
+    )
+    use: Literal["tree", "value"] = Field(
+        "tree",
+        description="tree: forks are trained like any episode, the turns that they share with their parent once; value: "
+        "they only measure how good their beginning is (Monte-Carlo credit) and are neither trained nor in a baseline",
+    )
+
+    @model_validator(mode="after")
+    def _values_before_every_turn(self) -> ForkConfig:
+        if not self.continuations and (self.use, self.turns) != ("tree", "one"):
+            raise ValueError(
+                f"use = {self.use!r}, turns = {self.turns!r} with continuations = 0: nothing is forked; set continuations to "
+                "at least 1"
+            )
+        if self.use == "value" and self.turns != "every":
+            raise ValueError(
+                f"use = 'value' with turns = {self.turns!r}: credit of a turn is the value after it minus the value before it, "
+                "so every turn has to be forked; set turns = 'every'"
+            )
+        return self
+
+
 class RolloutConfig(BaseModel):
     """How many episodes run, when, and what becomes of those that do not end by themselves."""
 
@@ -99,6 +133,7 @@ class RolloutConfig(BaseModel):
         "over the overlong_buffer tokens before, to 1 less at this length and beyond; None: length is free",
     )
     overlong_buffer: int = Field(1024, ge=1, description="action tokens over which that penalty rises to 1")
+    forks: ForkConfig = ForkConfig()
 
     @model_validator(mode="after")
     def _lockstep_is_synchronous(self) -> RolloutConfig:
@@ -124,9 +159,21 @@ class RolloutConfig(BaseModel):
         return self
 
     def for_evaluation(self) -> RolloutConfig:
-        """Return the settings with which a policy is measured: every episode counts, with what the verifier says."""
-        plain = {"truncated_membership": "member", "truncated_penalty": 0.0, "overlong_tokens": None}
+        """Return the settings with which a policy is measured: every episode counts, with what the verifier says; no forks."""
+        plain = {
+            "truncated_membership": "member",
+            "truncated_penalty": 0.0,
+            "overlong_tokens": None,
+            "forks": ForkConfig(),
+        }
         return self.model_copy(update=plain)
+
+    @property
+    def signals(self) -> frozenset[Signal]:
+        """What credit may count on because of these settings."""
+        forked = {"tree": Signal.FORKS, "value": Signal.TURN_VALUES}[self.forks.use]
+        found = {forked} if self.forks.continuations else set()
+        return frozenset(found | ({Signal.SIBLINGS} if self.group_size > 1 else set()))
 
     @property
     def lockstep(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 
 import numpy as np
@@ -20,6 +21,12 @@ class ContextBuffer:
         self._digested = 0
         self.length = 0
         self.append(prompt_ids)
+
+    def copy(self) -> ContextBuffer:
+        """Return a buffer of the same ids that grows by itself."""
+        twin = copy.copy(self)
+        twin._ids, twin._digest = self._ids.copy(), self._digest.copy()
+        return twin
 
     def append(self, token_ids: Int32Array) -> None:
         end = self.length + len(token_ids)

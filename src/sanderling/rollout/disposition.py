@@ -7,7 +7,8 @@
     turn limit, token limits              member *     0 or the grade    full or none (a setting)
     infrastructure, ungraded              excluded     unknown           none
 
-* or excluded, with `truncated_membership = "drop"`. Penalties for limits and length are taken off the reward.
+* or excluded, with `truncated_membership = "drop"`. Penalties for limits and length are taken off the reward. A fork that
+only measures a value is a probe wherever it would be a member, and none of its tokens is trained.
 
 The three columns are separate because they answer separate questions: a lost sandbox says nothing about the policy, while
 an episode that ran out of turns does, even where its own tokens are not trained.
@@ -26,6 +27,13 @@ _CUT = (StopReason.MAX_TURNS, StopReason.MAX_TOKENS, StopReason.MAX_ACTION_TOKEN
 def needs_grading(stop: StopReason, config: RolloutConfig) -> bool:
     """Return whether the state that the episode left behind is to be judged."""
     return stop is StopReason.SUBMITTED or (stop.truncated and config.truncated_reward == "grade")
+
+
+def as_probe(fate: Disposition) -> Disposition:
+    """Return what becomes of a fork that only measures the value of the state where it began."""
+    if fate.membership is Membership.EXCLUDED:
+        return fate
+    return replace(fate, membership=Membership.PROBE, gradient=Gradient.NONE)
 
 
 def overlong_penalty(tokens: int, limit: int, buffer: int) -> float:

@@ -3,38 +3,49 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from sanderling.engine.protocol import Engine, SampleRequest, SamplingParams
 from sanderling.environment import Environment
-from sanderling.errors import EngineError, SandboxBroken, SandboxError, TaskError
+from sanderling.errors import EngineError, SandboxBroken, SandboxError
 from sanderling.harness.folding import folded_prompt
 from sanderling.harness.protocol import Codec, Continuation, Conversation, Reply, Transcript
 from sanderling.rollout.clock import now
 from sanderling.rollout.lockstep import generate_within
+from sanderling.rollout.opening import FromStart, Opening, Scene, Stopped, destroy
 from sanderling.rollout.record import Ending, Recorder, nothing
 from sanderling.rollout.screen import Screen
 from sanderling.rollout.seeds import derive
-from sanderling.sandbox.protocol import Capabilities, Command, Sandbox, SandboxBackend
+from sanderling.sandbox.protocol import Capabilities, Sandbox, SandboxBackend
 from sanderling.types import Action, Limits, Observation, StopReason, Submission, Task, Trajectory, Turn
 
-DESTROY_S = 60.0  # for removing a sandbox
-logger = logging.getLogger("sanderling.rollout")
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fork:
+    """Where in an episode another one goes on: before turn `turn` (from 0), as the `number`-th of its kind."""
+
+    episode: str  # id of the episode's first trajectory
+    turn: int
+    number: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Which episode to run: the task, its place in the group, and the seed of its actions."""
+    """Which episode to run: the task, its place in the group, the seed of its actions, and what it goes on from."""
 
     task: Task
     group_id: str
     index: int
     attempt: int
     seed: int
+    fork: Fork | None = None
 
     @property
     def trajectory_id(self) -> str:
+        """ "<group>/<index>.<attempt>", and of a fork "<episode>~<turn>.<number>.<attempt>"."""
+        if self.fork is not None:
+            return f"{self.fork.episode}~{self.fork.turn}.{self.fork.number}.{self.attempt}"
         return f"{self.group_id}/{self.index}.{self.attempt}"
 
 
@@ -49,6 +60,10 @@ class Stage:
     sampling: SamplingParams
     capabilities: Capabilities  # of the backend; its isolation is stored in every record
     screen: Screen | None = None  # looks at every episode that was graded
+
+    def from_start(self, task: Task) -> FromStart:
+        """Return the task's own beginning."""
+        return FromStart(task=task, environment=self.environment, backend=self.backend, codec=self.codec)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,37 +82,46 @@ class Episode:
     )  # ids of rows whose tokens get no gradient, such as summaries that aren't trained
 
 
-class _Stopped(Exception):
-    """Ends the loop from inside; never leaves this module."""
+class Watch(Protocol):
+    """Somebody who looks at an episode while it runs, such as to take snapshots of it. It ends the engine's session."""
 
-    def __init__(self, stop: StopReason, detail: str = "") -> None:
-        super().__init__(detail)
-        self.stop = stop
-        self.detail = detail
+    async def before_turn(self, scene: Scene) -> None:
+        """Called before each action is sampled. What it raises ends the episode as the sandbox's errors do."""
+        ...
 
 
-async def run_episode(plan: Plan, stage: Stage, *, take_submission: frozenset[StopReason]) -> Episode:
+async def run_episode(
+    plan: Plan,
+    stage: Stage,
+    *,
+    take_submission: frozenset[StopReason],
+    opening: Opening | None = None,
+    watch: Watch | None = None,
+) -> Episode:
     """Run one episode to its end; every failure but cancellation becomes a stop reason of the record.
 
-    `take_submission` names the stops after which the change is taken out of the sandbox for judging.
+    `take_submission` names the stops after which the change is taken out of the sandbox for judging. `opening` is where it
+    begins (None: at the task's start); `watch` is called before each turn.
     """
     started = now()
-    record = Recorder(stage.codec.open(stage.environment.harness.prompt(plan.task)))
+    opening = opening or stage.from_start(plan.task)
+    record = opening.record()
     sandbox: Sandbox | None = None
     submission: Submission | None = None
     stop, detail = StopReason.CANCELLED, ""
     clock = asyncio.timeout(plan.task.limits.overhead_s + plan.task.limits.episode_s)
     try:
         async with clock:
-            sandbox = await _open_sandbox(plan.task, stage, record)
+            sandbox = await opening.sandbox(record)
+            scene = Scene(sandbox=sandbox, conversation=opening.conversation(sandbox), record=record)
             try:
-                await _turns(plan, stage, sandbox, record)
-            except _Stopped as end:
+                await _turns(plan, stage, scene, watch)
+            except Stopped as end:
                 stop, detail = end.stop, end.detail
             if stop in take_submission:
                 async with asyncio.timeout(plan.task.limits.setup_s):
                     submission = await sandbox.submission(plan.task.editable)
-    except _Stopped as end:
+    except Stopped as end:
         stop, detail = end.stop, end.detail
     except SandboxBroken as error:
         stop, detail = StopReason.SANDBOX_BROKEN, str(error)
@@ -106,9 +130,10 @@ async def run_episode(plan: Plan, stage: Stage, *, take_submission: frozenset[St
         if clock.expired():  # its tools had their own limit, so the rest is what took so long
             stop, detail = StopReason.CANCELLED, f"more than {plan.task.limits.overhead_s} s outside its tools"
     finally:
-        stage.engine.end_session(plan.trajectory_id)
+        if watch is None:  # a watch may need what is cached of it, and ends it itself
+            stage.engine.end_session(plan.trajectory_id)
         if sandbox is not None:
-            await _destroy(sandbox)
+            await destroy(sandbox)
     ending = Ending(
         task_id=plan.task.id,
         group_id=plan.group_id,
@@ -122,25 +147,26 @@ async def run_episode(plan: Plan, stage: Stage, *, take_submission: frozenset[St
     return Episode(trajectory=first, submission=submission, further=tuple(further), untrained=untrained)
 
 
-async def _turns(plan: Plan, stage: Stage, sandbox: Sandbox, record: Recorder) -> None:
-    """The loop. It ends by raising `_Stopped`."""
-    conversation = stage.environment.harness.start(plan.task, sandbox)
-    limits = plan.task.limits
+async def _turns(plan: Plan, stage: Stage, scene: Scene, watch: Watch | None) -> None:
+    """The loop. It ends by raising `Stopped`."""
+    record, limits = scene.record, plan.task.limits
     while True:
         if record.num_turns >= limits.max_turns:
-            raise _Stopped(StopReason.MAX_TURNS)
-        state_key = await sandbox.state_key()
+            raise Stopped(StopReason.MAX_TURNS)
+        if watch is not None:
+            await watch.before_turn(scene)
+        state_key = record.state_key(await scene.sandbox.state_key())
         action = await _sample(plan, stage, record, limits)
         if action.finish_reason == "length":
             record.append(Turn(action=action, observation=nothing(), state_key=state_key))
             full = record.length >= limits.max_context_tokens
-            raise _Stopped(StopReason.MAX_TOKENS if full else StopReason.MAX_ACTION_TOKENS)
-        reply = await _act(conversation, action, record, limits.episode_s)
+            raise Stopped(StopReason.MAX_TOKENS if full else StopReason.MAX_ACTION_TOKENS)
+        reply = await _act(scene.conversation, action, record, limits.episode_s)
         _answer(record, action, reply, state_key, _folded(plan, stage, reply))
         if reply.stop is not None:
-            raise _Stopped(reply.stop)
+            raise Stopped(reply.stop)
         if record.bad_in_a_row >= limits.max_bad_calls:
-            raise _Stopped(StopReason.FORMAT_ERROR, f"{record.bad_in_a_row} invalid calls in a row")
+            raise Stopped(StopReason.FORMAT_ERROR, f"{record.bad_in_a_row} invalid calls in a row")
 
 
 def _folded(plan: Plan, stage: Stage, reply: Reply) -> Transcript | None:
@@ -177,7 +203,7 @@ async def _sample(plan: Plan, stage: Stage, record: Recorder, limits: Limits) ->
     """Ask the engine for one action and decode its text; a hung or broken engine is our failure."""
     room = limits.max_context_tokens - record.length
     if room <= 0:
-        raise _Stopped(StopReason.MAX_TOKENS)
+        raise Stopped(StopReason.MAX_TOKENS)
     request = SampleRequest(
         session=plan.trajectory_id,
         context_ids=record.context(),
@@ -193,7 +219,7 @@ async def _sample(plan: Plan, stage: Stage, record: Recorder, limits: Limits) ->
     try:
         action = await generate_within(stage.engine, request, limits.model_call_s)
     except EngineError as error:
-        raise _Stopped(StopReason.ENGINE_ERROR, str(error)) from error
+        raise Stopped(StopReason.ENGINE_ERROR, str(error)) from error
     finally:
         record.sample_s += now() - began
     return replace(action, text=stage.codec.decode_action(action.token_ids))
@@ -209,50 +235,8 @@ async def _act(conversation: Conversation, action: Action, record: Recorder, epi
         if not clock.expired():
             raise
         record.append(Turn(action=action, observation=nothing()))
-        raise _Stopped(StopReason.TIMEOUT, f"the episode's tools took longer than {episode_s} s") from None
+        raise Stopped(StopReason.TIMEOUT, f"the episode's tools took longer than {episode_s} s") from None
     finally:
         record.tools_s += now() - began
     record.commands += reply.commands
     return reply
-
-
-async def _destroy(sandbox: Sandbox) -> None:
-    """Remove the sandbox even when we are being cancelled; a failure here costs resources, never a result."""
-    try:
-        async with asyncio.timeout(DESTROY_S):
-            await asyncio.shield(sandbox.destroy())
-    except (SandboxError, OSError) as error:  # TimeoutError is an OSError
-        logger.warning("sandbox %s could not be removed: %s", sandbox.id, str(error) or f"not within {DESTROY_S} s")
-
-
-async def _open_sandbox(task: Task, stage: Stage, record: Recorder) -> Sandbox:
-    began = now()
-    _require_room(task, record)
-    try:
-        async with asyncio.timeout(task.limits.sandbox_create_s):
-            sandbox = await stage.backend.create(stage.environment.sandbox_spec(task))
-    except TimeoutError as error:
-        raise _Stopped(StopReason.SANDBOX_LOST, f"not created within {task.limits.sandbox_create_s} s") from error
-    try:
-        for argv in task.setup:
-            result = await sandbox.exec(Command(argv=argv, timeout_s=task.limits.setup_s))
-            if result.exit_code != 0:
-                tail = result.stderr.decode("utf-8", "replace")[-200:]
-                raise _Stopped(StopReason.SANDBOX_LOST, f"setup {argv} failed with {result.exit_code}: {tail}")
-    except SandboxBroken as error:  # the policy has not acted yet, so it can't be its doing
-        await _destroy(sandbox)
-        raise _Stopped(StopReason.SANDBOX_LOST, f"broken during setup: {error}") from error
-    except BaseException:
-        await _destroy(sandbox)
-        raise
-    record.sandbox_s += now() - began
-    return sandbox
-
-
-def _require_room(task: Task, record: Recorder) -> None:
-    limit = task.limits.max_context_tokens
-    if record.length >= limit:
-        raise TaskError(
-            f"the prompt of task {task.id} has {record.length} tokens and max_context_tokens is {limit}: no action would "
-            "ever fit; raise limits.max_context_tokens or leave the task out"
-        )

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Protocol
 
 from sanderling.errors import SandboxError, VerifierError
 from sanderling.rollout.checks import check_paid
 from sanderling.rollout.clock import now
 from sanderling.rollout.config import RolloutConfig
-from sanderling.rollout.disposition import dispose, needs_grading, untrained
-from sanderling.rollout.episode import DESTROY_S, Episode, Plan, Stage, run_episode
+from sanderling.rollout.disposition import as_probe, dispose, needs_grading, untrained
+from sanderling.rollout.episode import Episode, Plan, Stage, Watch, run_episode
 from sanderling.rollout.ledger import Ledger
 from sanderling.rollout.lockstep import LockstepEngine
+from sanderling.rollout.opening import DESTROY_S, Opening
 from sanderling.rollout.seeds import derive
 from sanderling.types import (
     Exhibit,
@@ -37,8 +39,23 @@ _PHASES: dict[StopReason, Phase] = {StopReason.ENGINE_ERROR: "sampling", StopRea
 BACK_OFF_S = 0.2  # before the first retry; doubled for each further one
 
 
+Attempt = Callable[[Plan], Awaitable[tuple[Member, ...]]]
+
+
+class EpisodeWatch(Watch, Protocol):
+    """A watch that is also told when the episode takes no more turns, before it is judged."""
+
+    def ended(self) -> None: ...
+
+
 async def run_member(
-    plan: Plan, stage: Stage, config: RolloutConfig, ledger: Ledger, on_dropped: Callable[[Member], None]
+    plan: Plan,
+    stage: Stage,
+    config: RolloutConfig,
+    ledger: Ledger,
+    on_dropped: Callable[[Member], None],
+    *,
+    opening: Opening | None = None,
 ) -> tuple[Member, ...]:
     """Run one place of a group until it is graded or its retries are used up; return the last attempt.
 
@@ -46,8 +63,19 @@ async def run_member(
     never trained. `on_dropped` gets
     every earlier attempt, so that nothing that ran is lost.
     """
+
+    async def once(plan: Plan) -> tuple[Member, ...]:
+        return await attempt(plan, stage, config, ledger, opening=opening)
+
+    return await until_graded(once, plan, config, ledger, on_dropped)
+
+
+async def until_graded(
+    attempt: Attempt, plan: Plan, config: RolloutConfig, ledger: Ledger, on_dropped: Callable[[Member], None]
+) -> tuple[Member, ...]:
+    """Repeat `attempt` until its first member is graded or the retries are used up; see `run_member`."""
     while True:
-        members = await _attempt(plan, stage, config, ledger)
+        members = await attempt(plan)
         if not isinstance(members[0].verdict, Ungraded) or plan.attempt >= config.retries:
             return members
         if not ledger.is_stored(plan.trajectory_id):
@@ -57,15 +85,25 @@ async def run_member(
         plan = replace(plan, attempt=plan.attempt + 1)
 
 
-async def _attempt(plan: Plan, stage: Stage, config: RolloutConfig, ledger: Ledger) -> tuple[Member, ...]:
-    """Return the rows of an attempt: those that an earlier process logged, or new ones, which are on disk then."""
+async def attempt(
+    plan: Plan,
+    stage: Stage,
+    config: RolloutConfig,
+    ledger: Ledger,
+    *,
+    opening: Opening | None = None,
+    watch: EpisodeWatch | None = None,
+) -> tuple[Member, ...]:
+    """Run an episode once and judge it; return a member for each of its rows.
+
+    They are those that an earlier process logged, or new ones, which are on disk then.
+    """
     if (members := ledger.recall(plan.trajectory_id)) is not None:
-        _leave(stage, plan)
+        leave(stage, plan)
         return members
     ledger.start(plan.trajectory_id)
-    if isinstance(stage.engine, LockstepEngine):
-        stage.engine.join(plan.trajectory_id)
-    work = asyncio.ensure_future(_run(plan, stage, config))
+    join(stage, plan)
+    work = asyncio.ensure_future(_run(plan, stage, config, opening, watch))
     try:
         members = await _within(work, plan, stage, config)
     except BaseException:
@@ -96,7 +134,7 @@ async def _within(
         raise
     if work.done() and not work.cancelled():
         return work.result()
-    _leave(stage, plan)
+    leave(stage, plan)
     return _straggler(plan, stage, config, f"not over {limit_s} s after its start, though told to end by then")
 
 
@@ -121,16 +159,28 @@ def _hand_in_late(work: asyncio.Future[tuple[Member, ...]], ledger: Ledger) -> N
         ledger.finish(work.result())  # refused: the attempt is closed
 
 
-def _leave(stage: Stage, plan: Plan) -> None:
+def join(stage: Stage, plan: Plan) -> None:
+    """Tell a lockstep engine of an episode: no round starts before it asks or leaves."""
+    if isinstance(stage.engine, LockstepEngine):
+        stage.engine.join(plan.trajectory_id)
+
+
+def leave(stage: Stage, plan: Plan) -> None:
+    """Take back what `join` told."""
     if isinstance(stage.engine, LockstepEngine):
         stage.engine.leave(plan.trajectory_id)
 
 
-async def _run(plan: Plan, stage: Stage, config: RolloutConfig) -> tuple[Member, ...]:
+async def _run(
+    plan: Plan, stage: Stage, config: RolloutConfig, opening: Opening | None, watch: EpisodeWatch | None
+) -> tuple[Member, ...]:
     try:
-        episode = await run_episode(plan, stage, take_submission=_judged_stops(config))
+        judged = _judged_stops(config)
+        episode = await run_episode(plan, stage, take_submission=judged, opening=opening, watch=watch)
+        if watch is not None:
+            watch.ended()
     finally:
-        _leave(stage, plan)
+        leave(stage, plan)
     began = now()
     trajectory, verdict = await judge(episode, plan, stage, config)
     grade_s = now() - began
@@ -140,6 +190,8 @@ async def _run(plan: Plan, stage: Stage, config: RolloutConfig) -> tuple[Member,
     fate = dispose(trajectory, verdict, config, action_tokens=sum(row.num_action_tokens for row in rows))
     if stage.screen is not None:
         fate = stage.screen.decide(fate, findings)
+    if plan.fork is not None and config.forks.use == "value":
+        fate = as_probe(fate)
     members = (
         Member(trajectory=row, verdict=verdict, disposition=untrained(fate) if row.id in episode.untrained else fate)
         for row in rows

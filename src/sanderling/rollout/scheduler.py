@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from sanderling.rollout.config import RolloutConfig
 from sanderling.rollout.episode import Plan, Stage
+from sanderling.rollout.forking import run_with_forks
 from sanderling.rollout.ledger import Ledger
 from sanderling.rollout.lockstep import LockstepEngine
 from sanderling.rollout.member import run_member
@@ -36,7 +37,8 @@ def start_group(
 
     async def run() -> Group:
         async with asyncio.TaskGroup() as siblings:
-            running = [siblings.create_task(run_member(p, stage, config, ledger, on_dropped)) for p in plans]
+            run_one = run_with_forks if config.forks.continuations else run_member
+            running = [siblings.create_task(run_one(p, stage, config, ledger, on_dropped)) for p in plans]
         members = tuple(member for task in running for member in task.result())
         return Group(id=plan.group_id, task_id=plan.task.id, members=members)
 

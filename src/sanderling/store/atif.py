@@ -149,6 +149,7 @@ def _labels(member: Member, rollouts: Rollouts) -> dict[str, Any]:
         "attempt": item.attempt,
         "parent_id": item.parent_id,
         "forked_at": item.forked_at,
+        "branching": item.branching.value,
         "isolation": item.isolation,
         "detail": clean_text(item.detail),
         "step": rollouts.step,

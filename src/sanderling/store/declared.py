@@ -49,7 +49,7 @@ _WILSON = "Wilson, JASA 22 (1927)"
 # What the work earned. Members are those that enter the baseline; excluded ones are in no statistic.
 _one("reward_mean", "reward", "mean reward of the graded members", "higher")
 _one("reward_std", "reward", "population standard deviation of the graded members' rewards")
-_one("solve_rate", "share", "members with reward 1 / graded members", "higher")
+_one("solve_rate", "share", "members with reward 1 / graded members; forks don't count", "higher")
 _one("solve_rate_low", "share", "lower end of the 95 % Wilson interval of solve_rate", "higher", _WILSON)
 _one("solve_rate_high", "share", "upper end of the 95 % Wilson interval of solve_rate", "higher", _WILSON)
 _one(
@@ -180,6 +180,9 @@ _count("ungraded", "of them lost to a failure of ours", "lower")
 _count("running", "of them still under way when the step was cut")
 _count("trained", "graded ones of which at least one token was trained")
 _count("dropped_*", "graded ones of which none was trained, by reason")
+_count("forks", "episodes of the step that went on from a state of another one, trained ones and probes")
+_count("fork_turns", "turns of the forks after the part shared with their parents: what forking cost", "lower")
+_count("fork_sampled_tokens", "tokens that the forks sampled", "lower")
 _count("rows", "training rows of the step")
 _count("live_rows", "rows that were computed: some token is trained and has an advantage that isn't 0")
 _count("skipped_zero_advantage", "rows whose advantages are all 0: nothing to learn, not computed")

@@ -21,6 +21,7 @@ from sanderling.store.failures import failed
 from sanderling.store.jsonl import number_of, read_lines
 from sanderling.types import (
     Action,
+    Branching,
     Disposition,
     Evidence,
     Finding,
@@ -262,6 +263,7 @@ def _trajectory(head: Mapping[str, Any], prompt_ids: NDArray[np.int32], turns: t
         isolation=head["isolation"],
         parent_id=head["parent_id"],
         forked_at=head["forked_at"],
+        branching=Branching(head.get("branching") or Branching.ROW),
         usage=Usage(**{name: head[name] for name in Usage.__dataclass_fields__}),
         timing=Timing(**{name: head[name] for name in Timing.__dataclass_fields__}),
     )

@@ -39,7 +39,7 @@ _KEYS = (
 _FATE = (
     _field("stop", pa.string(), "how the episode ended (StopReason)"),
     _field("isolation", pa.string(), "what contained the agent's commands, as the sandbox backend names it"),
-    _field("membership", pa.string(), "member: enters the group's baseline; excluded: enters no statistic"),
+    _field("membership", pa.string(), "member: enters the baseline; excluded: no statistic; probe: a value only"),
     _field("gradient", pa.string(), "full: every action token is trained; none: no token is"),
     _field("disposition_reason", pa.string(), "stop reason or rule that decided about membership and gradient"),
 )
@@ -54,6 +54,7 @@ TRAJECTORIES = _schema(
     _field("detail", pa.string(), "one line about the stop, such as the error of a lost sandbox"),
     _field("parent_id", pa.string(), "trajectory that this one was forked from; null: none", nullable=True),
     _field("forked_at", pa.int64(), "number of turns shared with the parent; null: no parent", nullable=True),
+    _field("branching", pa.string(), "row: goes on with the parent's episode; fork: an episode of its own (Branching)"),
     _field("sampled_tokens", pa.int64(), "tokens that the engine sampled"),
     _field("observation_tokens", pa.int64(), "tokens of all observations"),
     _field("commands", pa.int64(), "commands run in the sandbox"),

@@ -83,6 +83,7 @@ def _trajectory_row(member: Member, tasks: Mapping[str, Task]) -> Columns:
         "detail": item.detail,
         "parent_id": item.parent_id,
         "forked_at": item.forked_at,
+        "branching": item.branching.value,
         "sampled_tokens": item.usage.sampled_tokens,
         "observation_tokens": item.usage.observation_tokens,
         "commands": item.usage.commands,

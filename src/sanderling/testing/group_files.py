@@ -62,7 +62,7 @@ def parse_group(content: Mapping[str, Any]) -> Group:
 def _member(content: Mapping[str, Any], group_id: str, task_id: str) -> Member:
     reward = content.get("reward")
     membership = Membership(content.get("membership", "excluded" if reward is None else "member"))
-    excluded = membership is Membership.EXCLUDED
+    untrained = membership is not Membership.MEMBER
     trajectory = Trajectory(
         id=content["id"],
         task_id=task_id,
@@ -81,7 +81,7 @@ def _member(content: Mapping[str, Any], group_id: str, task_id: str) -> Member:
         disposition=Disposition(
             membership=membership,
             reward=reward,
-            gradient=Gradient.NONE if excluded else Gradient(content.get("gradient", "full")),
+            gradient=Gradient.NONE if untrained else Gradient(content.get("gradient", "full")),
             reason=content["stop"],
         ),
         values=_values(content["values"]) if "values" in content else None,

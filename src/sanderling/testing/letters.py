@@ -70,6 +70,11 @@ class _Letters:
         self._sandbox = sandbox
         self._turns = 0
 
+    def fork(self, sandbox: Sandbox) -> _Letters:
+        twin = _Letters(sandbox)
+        twin._turns = self._turns
+        return twin
+
     async def act(self, text: str) -> Reply:
         self._turns += 1
         if self._turns < 2:

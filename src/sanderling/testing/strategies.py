@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from sanderling.types import (
     Action,
+    Branching,
     Disposition,
     Evidence,
     Finding,
@@ -92,6 +93,7 @@ def trajectories(draw: st.DrawFn, id: str = "g0/0.0", group_id: str = "g0", task
         isolation=draw(texts),
         parent_id=parent,
         forked_at=None if parent is None else draw(st.integers(0, 30)),
+        branching=draw(st.sampled_from(Branching)),
         usage=draw(st.builds(Usage, sampled_tokens=sizes, observation_tokens=sizes, commands=sizes, bad_calls=sizes)),
         timing=draw(
             st.builds(Timing, sandbox_s=seconds, sample_s=seconds, tools_s=seconds, grade_s=seconds, total_s=seconds)
@@ -124,6 +126,8 @@ def dispositions(draw: st.DrawFn) -> Disposition:
     membership = draw(st.sampled_from(Membership))
     if membership is Membership.EXCLUDED:
         reward, gradient = draw(st.none() | st.floats(0.0, 1.0)), Gradient.NONE
+    elif membership is Membership.PROBE:
+        reward, gradient = draw(st.floats(0.0, 1.0)), Gradient.NONE
     else:
         reward, gradient = draw(st.floats(0.0, 1.0)), draw(st.sampled_from(Gradient))
     return Disposition(membership=membership, reward=reward, gradient=gradient, reason=draw(texts))
