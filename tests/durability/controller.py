@@ -25,10 +25,11 @@ import numpy as np
 from sanderling.engine.protocol import SamplingParams
 from sanderling.engine.weights import push
 from sanderling.jobs.resuming import open_ledger
-from sanderling.rollout.config import LimitOverrides, RolloutConfig
+from sanderling.rollout.config import RolloutConfig
 from sanderling.rollout.episode import Stage
 from sanderling.rollout.lockstep import LockstepEngine
-from sanderling.rollout.scheduler import Scheduler, TaskStream
+from sanderling.rollout.scheduler import Scheduler
+from sanderling.rollout.task_stream import TaskStream
 from sanderling.store.run_folder import RunFolder
 from sanderling.testing.engines import ScriptedEngine
 from sanderling.testing.environments import CalcTasks, calc_commands, calc_environment
@@ -81,7 +82,7 @@ async def run(folder: Path, tasks: int, seed: int, staleness: int) -> None:
         records.truncate_after(state["step"])
         fingerprint = await push(parts.engine, weights(state), state["version"])
         ledger = open_ledger(records, config, state["step"], state["version"], fingerprint)
-        stream = TaskStream(environment=parts.environment, split="train", seed=seed, overrides=LimitOverrides())
+        stream = TaskStream(parts.environment, "train", seed=seed)
         position, end = state["step"] * PER_STEP, steps * PER_STEP
         scheduler = Scheduler(stream, parts, config, position=position, end=end, ledger=ledger)
         for step in range(state["step"] + 1, steps + 1):

@@ -20,11 +20,11 @@ from sanderling.jobs.run_checks import check_run
 from sanderling.learn.config import LearnerConfig
 from sanderling.learn.learner import Learner
 from sanderling.report.terminal import ProgressStyle
-from sanderling.rollout.config import LimitOverrides
 from sanderling.rollout.episode import Plan
 from sanderling.rollout.ledger import Ledger
-from sanderling.rollout.scheduler import TaskStream, start_group
+from sanderling.rollout.scheduler import start_group
 from sanderling.rollout.seeds import derive
+from sanderling.rollout.task_stream import TaskStream
 from sanderling.store.reader import RunReader
 from sanderling.testing.records import difference
 from sanderling.testing.tiny_model import tiny_llama_folder
@@ -62,7 +62,7 @@ async def plainly(config: Config) -> tuple[list[list[Group]], Learner]:
     """Sample, score, update, push; nothing else."""
     environment, policy = load_environment(config.environment), load_policy_folder(config.policy)
     estimator, rollout = load_estimator(config.credit.estimator, {}), config.rollout
-    stream = TaskStream(environment=environment, split="train", seed=config.seed, overrides=LimitOverrides())
+    stream = TaskStream(environment, "train", seed=config.seed)
     settings = LearnerConfig(optimizer=config.optimizer, loss=config.loss, batch=config.batch)
     learner = Learner(make_model(config, policy.folder, dtype="float32"), settings)
     steps = []

@@ -12,9 +12,10 @@ import virtual_clock
 
 from sanderling.engine.protocol import SamplingParams
 from sanderling.engine.weights import push
-from sanderling.rollout.config import LimitOverrides, RolloutConfig
+from sanderling.rollout.config import RolloutConfig
 from sanderling.rollout.episode import Stage
-from sanderling.rollout.scheduler import Scheduler, TaskStream
+from sanderling.rollout.scheduler import Scheduler
+from sanderling.rollout.task_stream import TaskStream
 from sanderling.testing.engines import ScriptedEngine
 from sanderling.testing.environments import CalcTasks, calc_commands, calc_environment
 from sanderling.testing.sandboxes import MemoryBackend, MemorySandbox
@@ -80,7 +81,7 @@ async def simulate(steps: int, staleness: int) -> Seen:
         capabilities=backend.probe(),
     )
     config = RolloutConfig(groups_per_step=PER_STEP, group_size=1, max_staleness=staleness, schedule="continuous")
-    stream = TaskStream(environment=environment, split="train", seed=0, overrides=LimitOverrides())
+    stream = TaskStream(environment, "train", seed=0)
     scheduler, seen = Scheduler(stream, stage, config, end=steps * PER_STEP), Seen()
     for step in range(1, steps + 1):
         groups, dropped = await scheduler.next_groups()
