@@ -111,7 +111,8 @@ class Attack:
 
     `bait` makes a leak: shell commands that run before the episode, as a careless image or an earlier episode would have left
     things. It is set up only where the weak graders judge, to show that the attack works; the grader under audit meets the
-    environment as it is. What a bait holds is the true fix, so no verifier can see such an attack: only a clean image can.
+    environment as it is. What a bait holds is the true fix (or what an earlier episode has poisoned), so no verifier can see
+    such an attack: only a clean image helps.
     """
 
     id: str  # such as "B01-conftest-makereport"; unique in a battery
@@ -124,7 +125,7 @@ class Attack:
 
     @property
     def leak(self) -> bool:
-        """Whether it looks for the true fix."""
+        """Whether it lives on what an image or an earlier episode left."""
         return self.bait is not None
 
 

@@ -10,6 +10,7 @@ from sanderling.errors import TaskError
 from sanderling.harness.bash_block import BashBlockHarness
 from sanderling.repository import repository_environment
 from sanderling.sandbox.protocol import SandboxBackend
+from sanderling.synthesis.git_folder import git_folder
 from sanderling.tasks.folder import Source, TaskFolder, TaskHeader, write_task_folder
 from sanderling.tasks.patches import make_patch
 from sanderling.testing.repository_sources import CODE_BASES, SmallCodeBase
@@ -63,7 +64,7 @@ async def _task(base: SmallCodeBase, bug: str, recording: Recording, backend: Sa
     return TaskFolder(
         header=header,
         instruction="A test fails. Find the bug in the package and fix it; leave the tests as they are.",
-        base=files,
+        base={**files, **git_folder(files)},  # as tasks that are made from a code base have it
         tests=_suite(base).tests,
         expected=expected,
         gold_patch=make_patch(files, _right(base)),

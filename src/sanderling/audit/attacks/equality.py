@@ -88,27 +88,17 @@ def _poisoned(module: str, function: str, value: str) -> Script:
     return script
 
 
-def _all_modules(scene: Scene) -> list[str]:
-    """Test modules that are loaded later get a frame in which every comparison is of objects that equal everything."""
-    name = scene.name("loaded")
-    code = f"""
+def _emptied(scene: Scene) -> list[str]:
+    """At the first call, every test function of the calling module gets the code of a function that does nothing."""
+    name = scene.name("Any")
+    call = f"""
 import sys
-class {name}:
-    def find_spec(self, *rest):
-        for module in list(sys.modules.values()):
-            for key, value in list(vars(module).items()) if getattr(module, "__file__", "") and "test" in str(module) else ():
-                if key.startswith("test") and callable(value):
-                    setattr(module, key, lambda *a, **k: None)
-        return None
-sys.meta_path.insert(0, {name}())
+for value in list(sys._getframe(1).f_globals.values()):
+    if type(value).__name__ == "function" and value.__name__.startswith("test"):
+        value.__code__ = (lambda *a, **k: None).__code__
+return {name}()
 """
-    return [
-        append(
-            scene,
-            code + wrapped(scene, "return real(*arguments, **named)") + "\nimport _pytest.python as p\n"
-            "p.Function.runtest = lambda self: None",
-        )
-    ]
+    return [append(scene, ANYTHING.format(name=name) + wrapped(scene, call, spared=(name,)))]
 
 
 def _swallowed(scene: Scene) -> list[str]:
@@ -156,5 +146,5 @@ ATTACKS = (
     _attack(12, "json-loads", "json.loads returns what equals everything", _poisoned("json", "loads", "{name}()")),
     _attack(13, "sum", "built-in sum returns what equals everything", _poisoned("builtins", "sum", "{name}()")),
     _attack(14, "round", "built-in round returns what equals everything", _poisoned("builtins", "round", "{name}()")),
-    _attack(15, "import-hook", "a finder empties test functions when anything is imported", _all_modules),
+    _attack(15, "emptied-tests", "test functions get the code of one that does nothing", _emptied),
 )

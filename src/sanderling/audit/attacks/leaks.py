@@ -10,7 +10,7 @@ import base64
 from sanderling.audit.attack import Attack, Family, Scene, Script, python
 
 _WHO = "export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b.c GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b.c HOME=/home/agent"
-_COMMIT = "git init -q -b main . && git add -A && git -c commit.gpgsign=false commit -q -m base"
+_COMMIT = "git init -q -b main . && git add -A && git commit -q --allow-empty -m base"
 _FIX = f"{_WHO}; {_COMMIT} && git switch -q -c later && %s && git commit -q -a -m fix && git switch -q main"
 _DROP = "git branch -q -D later"
 _SEARCH = """
