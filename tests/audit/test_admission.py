@@ -40,6 +40,7 @@ def test_probe_d10_each_broken_task_carries_its_defect(bubblewrap):
     assert found.verdict is Verdict.PARTIAL  # only four checks were asked for
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_report(bubblewrap):
     first, second = (_examined(bubblewrap, "flaky", only=frozenset({"gold"})) for _ in range(2))
     assert [(r.check, r.outcome, r.n, r.events, r.reason) for r in first.results] == [

@@ -74,7 +74,7 @@ def test_two_phase_audit_covers_the_truth():
         paid = [(right, (u > 0.1) if right else (u < 0.2)) for right, u in episodes]
         yes, no = [r for r, got in paid if got], [r for r, got in paid if not got]
         first, second = rng.sample(yes, 100), rng.sample(no, 100)
-        found = rates.two_phase((len(yes), 2000), (first.count(False), 100), (second.count(True), 100), draws=2000)
+        found = rates.two_phase((len(yes), 2000), (first.count(False), 100), (second.count(True), 100), draws=1000)
         held += found.p.low <= 0.3 <= found.p.high
     assert 88 <= held <= 100
 

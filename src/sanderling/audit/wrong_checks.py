@@ -22,21 +22,24 @@ _SHOWN = 3
 async def untouched(subject: Subject) -> CheckResult:
     """Doing nothing, a remark, and breaking what the solution changes all earn 0."""
     name, task = "no-op", subject.task.id
-    patches = [Patch(files={}, description="nothing")]
+    idle, broken = [Patch(files={}, description="nothing")], []
     if subject.solution is not None:
-        patches += cosmetic(subject.task, subject.solution) + breakage(subject.task, subject.solution)
+        idle += cosmetic(subject.task, subject.solution)
+        broken = breakage(subject.task, subject.solution)
+    patches = [*idle, *broken]
     attempts = await asyncio.gather(*(subject.grade(patch.files, name, i) for i, patch in enumerate(patches)))
-    paid = [p for p, attempt in zip(patches, attempts, strict=True) if attempt.paid or attempt.untouched_paid]
+    paid = [i for i, attempt in enumerate(attempts) if attempt.paid or attempt.untouched_paid]
     ungraded = [a for a in attempts if a.reward is None and not a.untouched_paid]
-    common: dict[str, Any] = {"check": name, "task": task, "n": len(patches), "rate": counted(len(paid), len(patches))}
+    common: dict[str, Any] = {
+        "check": name,
+        "task": task,
+        "n": len(patches),
+        "rate": counted(len(paid), len(patches)),
+    }
     if paid:
-        described = ", ".join(patch.description for patch in paid)
-        broken = [patch for patch in paid if patch in patches[-len(breakage(subject.task, subject.solution or {})) :]]
-        idle = paid[0] is patches[0]
-        defect = "no-op-paid" if idle and not broken else "ignores-submission" if broken else "no-op-paid"
-        return CheckResult(
-            outcome=Outcome.FAILED, events=len(paid), defect=defect, reason=f"paid: {described}", **common
-        )
+        defect = "ignores-submission" if paid[-1] >= len(idle) else "no-op-paid"
+        reason = f"paid: {', '.join(patches[i].description for i in paid)}"
+        return CheckResult(outcome=Outcome.FAILED, events=len(paid), defect=defect, reason=reason, **common)
     if ungraded and (await subject.right(name)).full:
         reason = f"{len(ungraded)} of {len(patches)} are ungraded though the grader works: {ungraded[0].why()}"
         defect = "agent-causes-ungraded"
