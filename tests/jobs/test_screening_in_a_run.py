@@ -22,7 +22,7 @@ def _roots(run):
 
 def test_a_proven_hack_earns_nothing_and_is_counted(letters, tmp_path):
     result = run_training(
-        letters(steps=2, screening__own=[f"{SCREENS}:PROVES_LETTERS"], **NEVER_STOPS), tmp_path / "run"
+        letters(steps=1, screening__own=[f"{SCREENS}:PROVES_LETTERS"], **NEVER_STOPS), tmp_path / "run"
     )
     proven = [root for root in _roots(tmp_path / "run") if root.findings]
     assert proven
