@@ -80,11 +80,19 @@ def test_probe_d11_each_task_is_trained_once_per_epoch_whenever_the_controller_i
 
 @pytest.mark.slow
 def test_random_kill_points(tmp_path):
-    cases = [f"{staleness}:{seed}:{3 + seed % 4}" for staleness in (0, 1, 3) for seed in range(20)]
-    run_cases(tmp_path, 40, [*cases, "0:0:0"])
+    cases = [f"{staleness}:{seed}:{3 + seed % 4}" for staleness in (0, 1, 3) for seed in range(10)]
+    run_cases(tmp_path, 12, cases)
+    for case in cases:
+        check_nothing_lost(tmp_path / case, 12)
+    logged = sum((kinds(tmp_path / case) for case in cases), Counter())
+    assert logged["recalled"] > 0
+    assert logged["refused"] > 0
+
+
+@pytest.mark.slow
+def test_probe_d11_on_forty_tasks_of_lengths_1_to_40(tmp_path):
+    cases = ["0:1:0", "0:1:3", "2:2:3", "3:3:3"]
+    run_cases(tmp_path, 40, cases)
     for case in cases:
         check_nothing_lost(tmp_path / case, 40)
-    recalled = sum((kinds(tmp_path / case) for case in cases), Counter())
-    assert recalled["recalled"] > 0
-    assert recalled["refused"] > 0
-    assert tokens(tmp_path / "0:0:3") == tokens(tmp_path / "0:0:0")
+    assert tokens(tmp_path / "0:1:3") == tokens(tmp_path / "0:1:0")
