@@ -21,14 +21,14 @@ def clean(report):
 
 
 def test_a_handful_of_attacks_is_live_and_unpaid(bubblewrap):
-    battery = chosen("B03", "E01", "F30", "honest-flipped")
+    battery = chosen("B03", "E01", "honest-flipped")
 
     async def work(backend):
         return await battery_on(fix_python.environment(), function_tasks(1), backend, battery, tiers=("T1",))
 
     report = bubblewrap(work)
     clean(report)
-    assert report.attacks() == ("B03-never-run", "E01-anything", "F30-leak-original")
+    assert report.attacks() == ("B03-never-run", "E01-anything")
     assert report.live() == set(report.attacks())
     assert report.as_json()["honest"] == {"total": 1, "graded": 1, "refused": 0}
 
