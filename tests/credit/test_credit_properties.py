@@ -85,7 +85,7 @@ some = st.lists(st.tuples(numbers, st.integers(1, 4)), min_size=2, max_size=5).m
 )
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(some)
 def test_gae_without_values_is_reinforce(pairs):
     group = group_of(*pairs)
@@ -96,7 +96,7 @@ def test_gae_without_values_is_reinforce(pairs):
         assert advantages == pytest.approx(np.full(len(advantages), plain[name][0]), abs=1e-12)
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(some)
 def test_gae_against_the_mean_of_the_group_is_mean_only(pairs):
     rewards, lengths = pairs
@@ -106,7 +106,7 @@ def test_gae_against_the_mean_of_the_group_is_mean_only(pairs):
         assert advantages[0] == pytest.approx(mean_only[name][0], abs=1e-9)
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(some)
 def test_gigpo_with_unique_keys_is_the_episode_part(pairs):
     group = group_of(*pairs, keys=lambda i, k: f"{i}.{k}")
@@ -116,7 +116,7 @@ def test_gigpo_with_unique_keys_is_the_episode_part(pairs):
             assert advantages == pytest.approx(episode[name], abs=1e-9)
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(st.lists(numbers, min_size=2, max_size=5), st.integers(1, 4))
 def test_gigpo_with_keys_of_time_counts_the_episode_twice(rewards, length):
     group = group_of(rewards, [length] * len(rewards), keys=lambda i, k: f"{k}")
@@ -133,7 +133,7 @@ def test_without_weight_turn_rewards_and_scores_have_no_say():
             assert np.array_equal(advantages, plain[name])
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(st.lists(numbers, min_size=1, max_size=6), st.floats(0, 1))
 def test_smeared_changes_keep_their_sum(changes, gamma):
     credit = smeared(np.array(changes), gamma)
@@ -148,7 +148,7 @@ def test_changes_of_the_score_telescope():
     assert score_changes(gap, 0.2).tolist() == pytest.approx([0.1, 0.0, 0.7])
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(some, st.floats(0, 1), st.floats(0.1, 1))
 def test_a_cut_episode_worth_nothing_is_one_that_ended(pairs, lam, gamma):
     ended = group_of(*pairs, values=0.3)

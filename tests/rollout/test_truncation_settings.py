@@ -95,6 +95,7 @@ def test_a_penalty_changes_no_measurement():
     [
         ({"truncated_membership": "drop", "truncated_gradient": "mask"}, "has no effect with truncated_membership"),
         ({"overlong_tokens": 100, "overlong_buffer": 200}, "longer than overlong_tokens"),
+        ({"overlong_buffer": 200}, "has no effect without overlong_tokens"),
     ],
 )
 def test_settings_that_cannot_act_are_refused(settings, message):

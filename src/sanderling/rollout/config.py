@@ -151,6 +151,10 @@ class RolloutConfig(BaseModel):
                 "truncated_gradient = 'mask' has no effect with truncated_membership = 'drop', which leaves such episodes out "
                 "altogether; set one of them"
             )
+        if self.overlong_tokens is None and self.overlong_buffer != type(self).model_fields["overlong_buffer"].default:
+            raise ValueError(
+                f"overlong_buffer = {self.overlong_buffer} has no effect without overlong_tokens; set that as well"
+            )
         if self.overlong_tokens is not None and self.overlong_buffer > self.overlong_tokens:
             raise ValueError(
                 f"overlong_buffer = {self.overlong_buffer} is longer than overlong_tokens = {self.overlong_tokens}: even an "
