@@ -34,6 +34,7 @@ def environment() -> Environment:
         verifier=ObservationVerifier(HiddenCalls(tasks)),
         tools={"visible.py": (FOLDER / "visible.py").read_bytes()},
         test_argv=VISIBLE_TESTS,
+        task_kind="family",
         kept=Kept.INTERPRETER,
     )
 

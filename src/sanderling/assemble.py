@@ -26,7 +26,7 @@ from sanderling.plugins import load_object
 from sanderling.rollout.config import LimitOverrides, RolloutConfig
 from sanderling.rollout.episode import Stage
 from sanderling.rollout.lockstep import LockstepEngine
-from sanderling.rollout.scheduler import with_limits
+from sanderling.rollout.task_stream import with_limits
 from sanderling.sandbox.protocol import Capabilities, SandboxBackend
 from sanderling.tasks.protocol import TaskSet
 from sanderling.verify.protocol import Verifier
@@ -328,6 +328,12 @@ def make_torch_engine(config: Config, folder: Path) -> Engine:
 def threads(config: Config) -> int:
     """Return the number of CPU threads that torch may use: all cores but one, which tools and event loop need."""
     return config.engine.threads or max(1, len(os.sched_getaffinity(0)) - 1)
+
+
+def trainer_threads(config: Config) -> int:
+    """Return the number of CPU threads for the trainer: all cores where nothing is sampled meanwhile."""
+    alone = len(os.sched_getaffinity(0)) if config.rollout.max_staleness == 0 else threads(config)
+    return config.trainer.threads or config.engine.threads or alone
 
 
 def set_threads(config: Config) -> None:

@@ -16,12 +16,14 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from sanderling.batch.config import BatchConfig
+from sanderling.credit.catalogue import ESTIMATORS, load_estimator
+from sanderling.credit.protocol import needs_of
 from sanderling.errors import ConfigError
 from sanderling.learn.config import OptimizerConfig, TrainerConfig
+from sanderling.learn.critic_config import CriticConfig
 from sanderling.loss.config import LossConfig
 from sanderling.rollout.config import LimitOverrides, RolloutConfig, SamplingConfig
-
-_GROUP_RELATIVE = ("grpo", "mean", "rloo", "grpo-verl", "grpo-trl")
+from sanderling.types import Signal
 
 
 class _Section(BaseModel):
@@ -38,12 +40,12 @@ class EngineConfig(_Section):
     )
     attention: Literal["sdpa", "eager"] = Field("sdpa", description="attention code of the model inside transformers")
     prompts: Literal["each", "shared"] = Field(
-        "each",
+        "shared",
         description="shared: what contexts of siblings have in common is read once and its keys and values are copied; equal "
-        "up to float error, and much cheaper for long prompts",
+        "up to float error, and much cheaper for long prompts; each: every context by itself",
     )
     device: str = Field("cpu", description="torch device of sampler and trainer")
-    threads: int = Field(0, ge=0, description="CPU threads of torch; 0: all cores but one, which is left to the tools")
+    threads: int = Field(0, ge=0, description="CPU threads of the sampler; 0: all cores but one, for the tools")
 
 
 class SandboxConfig(_Section):
@@ -98,7 +100,7 @@ class Config(_Section):
     )
     split: str = Field("train", description="split of the environment that is trained on")
     policy: str = Field("fix-python-tiny", description="a shipped policy, a Hugging Face model folder, or a hub id")
-    steps: int = Field(42, ge=1, description="optimiser steps")
+    steps: int = Field(46, ge=1, description="optimiser steps")
     turn_budget: int | None = Field(
         None,
         ge=1,
@@ -117,6 +119,7 @@ class Config(_Section):
     rollout: RolloutConfig = RolloutConfig()
     limits: LimitOverrides = LimitOverrides()
     credit: CreditConfig = CreditConfig()
+    critic: CriticConfig = CriticConfig()
     trainer: TrainerConfig = TrainerConfig()
     batch: BatchConfig = BatchConfig()
     loss: LossConfig = LossConfig()
@@ -126,14 +129,27 @@ class Config(_Section):
 
     @model_validator(mode="after")
     def _a_group_needs_siblings(self) -> Config:
-        if self.credit.estimator in _GROUP_RELATIVE and self.rollout.group_size < 2:
+        if self.credit.estimator not in ESTIMATORS:
+            return self
+        siblings = Signal.SIBLINGS in needs_of(load_estimator(self.credit.estimator, self.credit.settings))
+        if siblings and self.rollout.group_size < 2:
             raise ValueError(
                 f"credit.estimator = {self.credit.estimator!r} compares siblings, so rollout.group_size must be at least 2, "
                 f"got {self.rollout.group_size}: nothing would be learnt"
             )
-        if self.credit.estimator in _GROUP_RELATIVE and self.sampling.temperature == 0:
+        if siblings and self.sampling.temperature == 0:
             raise ValueError(
                 "sampling.temperature = 0 makes all siblings the same, so nothing would be learnt; set it to 1.0"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _a_critic_trains_in_float32(self) -> Config:
+        critic, half = self.critic, self.trainer.weight_dtype == "bfloat16"
+        if half and critic.model == "separate" and critic.train != "head":
+            raise ValueError(
+                "critic.model = 'separate' trains a copy of the weights, too coarse in trainer.weight_dtype = 'bfloat16'; "
+                "set critic.train = 'head' or trainer.weight_dtype = 'float32'"
             )
         return self
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sanderling.harness.protocol import Harness
 from sanderling.sandbox.protocol import Kept, SandboxSpec
 from sanderling.tasks.protocol import TaskSet
-from sanderling.types import Task
+from sanderling.types import Signal, Task
 from sanderling.verify.protocol import Verifier
 
 
@@ -29,7 +29,9 @@ class Environment:
     test_argv: tuple[
         str, ...
     ] = ()  # the visible tests, for a harness that is named apart from the environment; (): none
+    task_kind: str = ""  # key of the tasks' metadata that says what kind they are of; "": no kinds (see `TaskStream`)
     kept: Kept = Kept.NOTHING  # between the commands of an episode; INTERPRETER where those are warm scripts
+    provides: frozenset[Signal] = frozenset()  # TURN_REWARDS, TURN_SCORES: what its harness says of single turns
 
     def sandbox_spec(self, task: Task) -> SandboxSpec:
         return SandboxSpec(

@@ -36,4 +36,5 @@ def repository_environment(folder: Path | str, harness: Harness) -> Environment:
         harness=harness,
         verifier=SuiteVerifier(tasks),
         tools=dict(agent_tools()),
+        task_kind="family",
     )

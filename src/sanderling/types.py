@@ -71,7 +71,7 @@ class Task:
     limits: Limits = field(default_factory=Limits)
     metadata: Mapping[str, str] = field(
         default_factory=dict
-    )  # for reports: family, topic, split; never read by the loop
+    )  # for reports: family, topic, split; of these the loop reads `Environment.task_kind` alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,7 +56,7 @@ def test_from_a_module():
 @pytest.mark.parametrize(
     ("name", "settings", "error", "message"),
     [
-        ("gpro", {}, PluginError, "did you mean '.*'grpo'"),
+        ("gpro", {}, PluginError, "did you mean 'grpo'"),
         ("nothing", {}, PluginError, "nothing"),
         ("grpo", {"epsilon": 1e-4}, ConfigError, "epsilon"),
         ("grpo", {"eps": -1.0}, ConfigError, "eps"),

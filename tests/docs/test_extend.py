@@ -18,7 +18,7 @@ from sanderling.assemble import load_environment
 from sanderling.credit.catalogue import load_estimator
 from sanderling.sandbox.bubblewrap import BubblewrapBackend
 from sanderling.store.reader import RunReader
-from sanderling.testing import records
+from sanderling.testing import check_credit, records
 from sanderling.testing.sandbox_conformance import Outcome, run_conformance
 from sanderling.testing.sandboxes import MemoryBackend
 from sanderling.testing.tiny_model import tiny_llama_folder
@@ -203,6 +203,7 @@ def test_discounted_credit_by_hand(written):
     for member, advantage in zip(group.graded(), (0.5, -0.5), strict=True):
         assert credit[member.trajectory.id].tolist() == [advantage / 4, advantage / 2, advantage]
     assert len(credit) == 2
+    assert check_credit(estimator) == []
 
 
 def test_entry_points_of_a_package_are_found(written, run, policy, sandboxed, monkeypatch):

@@ -42,11 +42,13 @@ class Slots(RuleBasedStateMachine):
     @precondition(lambda self: self.table.active)
     def leave(self, data: st.DataObject) -> None:
         active = [s for s in self.sessions.values() if s.active]
-        session = data.draw(st.sampled_from(active))
-        session.ended = data.draw(st.booleans())
-        self.table.leave(session)
-        if session.ended:
-            del self.sessions[session.name], self.content[session.name]
+        leaving = data.draw(st.lists(st.sampled_from(active), min_size=1, unique=True))
+        for session in leaving:
+            session.ended = data.draw(st.booleans())
+        self.table.leave(leaving)
+        for session in leaving:
+            if session.ended:
+                del self.sessions[session.name], self.content[session.name]
         self.settle()
 
     @rule()
@@ -62,9 +64,7 @@ class Slots(RuleBasedStateMachine):
         self.cache.resize(slots=slots, capacity=capacity, sources=self.table.resize(slots), length=longest)
 
     def settle(self) -> None:
-        moves, longest = self.table.take_moves()
-        if moves:
-            self.cache.copy_slots(moves, longest)
+        self.cache.copy_slots(self.table.take_moves())
 
     def write(self, sessions: list[Session]) -> None:
         room = [s for s in sessions if s.cached < self.cache.capacity and s.slot is not None]
@@ -117,10 +117,23 @@ def test_a_batch_that_returns_together_is_not_moved() -> None:
     for session in sessions:
         session.cached = 5
     for session in (sessions[2], sessions[0], sessions[5], sessions[1], sessions[3], sessions[4]):
-        table.leave(session)
+        table.leave([session])
     table.take_moves()
     table.join(sessions)
-    assert table.take_moves() == ([], 0)
+    assert table.take_moves() == []
+
+
+def test_a_place_is_filled_by_one_that_stays() -> None:
+    table = SlotTable()
+    table.resize(8)
+    sessions = [Session(f"s{i}") for i in range(8)]
+    table.join(sessions)
+    for session in sessions:
+        session.cached = 5
+    table.leave(sessions[4:])
+    assert table.take_moves() == [], "the last ones leave: nobody moves"
+    table.leave([sessions[0], sessions[3]])
+    assert len(table.take_moves()) == 2, "one stays behind the leaving ones, and swaps places with the first"
 
 
 def test_the_idle_session_used_longest_ago_is_evicted() -> None:
@@ -130,7 +143,7 @@ def test_the_idle_session_used_longest_ago_is_evicted() -> None:
     table.join([a, b, c])
     for session in (b, a):
         session.cached = 1
-        table.leave(session)
+        table.leave([session])
     assert table.join([d]) == [b]
     assert table.find("a") is a and table.find("b") is None and c.active
 

@@ -75,6 +75,34 @@ def test_entropy_bonus_is_invariant_too():
     assert torch.abs(one_by_one - whole).max() < 1e-6 and whole.norm() > 0.01
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"surrogate": "gspo", "clip_low": 0.1, "clip_high": 0.1, "drift_bound": 0.1, "kl_coefficient": 0.1},
+        {"surrogate": "k2.5", "log_ratio_penalty": 0.1},
+        {"old_logprobs": "recompute", "correction": "truncate", "correction_level": "sequence"},
+        {"old_logprobs": "interpolate", "correction": "full"},
+    ],
+)
+def test_losses_of_whole_sequences_are_invariant_too(settings):
+    found = groups()
+    rows = training_rows(found, credit_of(found))
+    loss = LossConfig(**settings)
+    whole, _ = gradient(rows, 10_000, loss)
+    one_by_one, _ = gradient(rows[::-1], 1, loss)
+    assert torch.abs(one_by_one - whole).max() < 1e-6 and whole.norm() > 0.01
+
+
+def test_a_reference_costs_nothing_before_the_first_update_and_pulls_after_it():
+    found = groups()
+    rows = training_rows(found, credit_of(found))
+    config = LearnerConfig(loss=LossConfig(kl_coefficient=10.0), optimizer=OptimizerConfig(learning_rate=1e-2))
+    learner = Learner(tiny_llama(seed=1), config)
+    first = learner.step(rows).metrics["kl_to_reference"]
+    second = learner.step(rows).metrics["kl_to_reference"]
+    assert first == pytest.approx(0.0, abs=1e-6) and second > 1e-4
+
+
 def test_observation_text_has_no_say_in_the_loss_of_earlier_tokens():
     """The ids after the last trained token change nothing; those before change the context, and nothing is trained on
     them."""

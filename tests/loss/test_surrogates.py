@@ -278,6 +278,8 @@ def test_on_policy_every_surrogate_is_the_policy_gradient(surrogate):
         ({"ratio_high": 5.0}, "ratio_high=5.0 has no effect with surrogate='ppo'"),
         ({"surrogate": "dis", "old_logprobs": "recompute"}, "whose ratio is to the sampler"),
         ({"correction_level": "sequence"}, "has no effect with correction"),
+        ({"correction_high": 3.0}, "correction_high=3.0 has no effect with correction='none'"),
+        ({"kl_estimator": "k2"}, "kl_estimator='k2' has no effect"),
     ],
 )
 def test_settings_that_cannot_act_are_refused(settings, message):

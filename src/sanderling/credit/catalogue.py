@@ -171,9 +171,8 @@ def _load(name: str) -> Callable[..., CreditEstimator]:
         and not is_entry_point("credit", name)
         and (near := difflib.get_close_matches(name, ESTIMATORS, n=3))
     ):
-        raise PluginError(
-            f"no credit estimator {name!r}; did you mean {' or '.join(map(repr, near))}? Built in: {', '.join(ESTIMATORS)}"
-        )
+        first = next((other for other in near if other[0] == name[0]), near[0])  # few mistype the first letter
+        raise PluginError(f"no credit estimator {name!r}; did you mean {first!r}? Built in: {', '.join(ESTIMATORS)}")
     found = load_object("credit", name)
     if not callable(found):
         raise PluginError(

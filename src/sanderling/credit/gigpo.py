@@ -83,7 +83,7 @@ def episode_advantages(gathered: Sequence[Path], settings: Gigpo) -> FloatArray:
     rewards = np.array([path.episode.reward for path in gathered], dtype=np.float64)
     if settings.statistics == "episodes":
         return compared(rewards, settings.normalise, eps=settings.eps)
-    counts = np.array([len(path.turns) for path in gathered])
+    counts = np.array([len(path.turns) for path in gathered], dtype=np.intp)
     everyone = compared(np.repeat(rewards, counts), settings.normalise, eps=settings.eps)
     first = np.cumsum(counts) - counts
     return np.array([everyone[i] if n else 0.0 for i, n in zip(first, counts, strict=True)])

@@ -124,8 +124,8 @@ class AccumulatedTurns(BaseModel):
         if self.pool == "index":
             found = by_index(rewards, self.normalise, self.eps)
         else:
-            pooled = compared(np.concatenate(rewards) if rewards else np.zeros(0), self.normalise, eps=self.eps)
-            found = np.split(pooled, np.cumsum([len(r) for r in rewards])[:-1])
+            pooled = compared(np.concatenate([*rewards, np.zeros(0)]), self.normalise, eps=self.eps)
+            found = np.split(pooled, np.cumsum([len(r) for r in rewards]))[:-1]
         return per_turn(gathered, [discounted_returns(z, self.gamma) for z in found])
 
 

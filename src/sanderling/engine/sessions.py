@@ -35,6 +35,15 @@ class Session:
         return int(differs[0]) if len(differs) else length
 
 
+@dataclass(frozen=True, slots=True)
+class SlotCopy:
+    """The first `length` tokens of slot `source` go to slot `target`."""
+
+    target: int
+    source: int
+    length: int
+
+
 class SlotTable:
     """The sessions by slot and by name."""
 
@@ -77,16 +86,18 @@ class SlotTable:
             self._by_name[session.name] = session
         return evicted
 
-    def leave(self, session: Session) -> None:
-        """Make an active session idle, or forget it where it has ended."""
-        assert session.active and session.slot is not None
-        self._swap(session.slot, self.active - 1)
-        self.active -= 1
-        session.active = False
-        self._clock += 1
-        session.last_used = self._clock
-        if session.ended or session.cached == 0:
-            self.forget(session)
+    def leave(self, sessions: Iterable[Session]) -> None:
+        """Make active sessions idle, or forget those that have ended."""
+        # From the last slot on, so that a place is filled by one that stays.
+        for session in sorted(sessions, key=lambda s: s.slot or 0, reverse=True):
+            assert session.active and session.slot is not None
+            self._swap(session.slot, self.active - 1)
+            self.active -= 1
+            session.active = False
+            self._clock += 1
+            session.last_used = self._clock
+            if session.ended or session.cached == 0:
+                self.forget(session)
 
     def forget(self, session: Session) -> None:
         """Free the slot of an idle session."""
@@ -97,17 +108,15 @@ class SlotTable:
         session.cached = 0
         self._by_name.pop(session.name, None)
 
-    def take_moves(self) -> tuple[list[tuple[int, int]], int]:
-        """Return the pending copies as (target, source), all at once, and the longest content among them in tokens."""
+    def take_moves(self) -> list[SlotCopy]:
+        """Return the pending copies, which belong together."""
         moves = []
-        longest = 0
         for target, source in self._source_of.items():
             session = self._slots[target]
             if session is not None and session.cached and target != source:
-                moves.append((target, source))
-                longest = max(longest, session.cached)
+                moves.append(SlotCopy(target, source, session.cached))
         self._source_of = {}
-        return moves, longest
+        return moves
 
     def resize(self, slots: int) -> list[int]:
         """Change the number of slots, closing the gaps; return for each occupied new slot the old one.

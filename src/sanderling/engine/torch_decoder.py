@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sanderling.engine.protocol import SampleRequest
 from sanderling.engine.rows import Row, prefill_chunks, shared_prefixes
-from sanderling.engine.sessions import Session, SlotTable
+from sanderling.engine.sessions import Session, SlotCopy, SlotTable
 from sanderling.engine.torch_kv_cache import SlotCache, Window
 from sanderling.engine.torch_model import CausalModel
 from sanderling.engine.torch_sampler import RowParams, draw, uniforms
@@ -181,8 +181,7 @@ class Decoder:
             self._prefill(chunk)
         if not copies:
             return
-        pairs = [(copy.row.session.slot or 0, copy.donor.slot or 0) for copy in copies]
-        self._cache.copy_slots(pairs, max(copy.length for copy in copies))
+        self._cache.copy_slots([SlotCopy(c.row.session.slot or 0, c.donor.slot or 0, c.length) for c in copies])
         for copy in copies:
             self.counts.shared_tokens += copy.length - copy.row.session.cached
             copy.row.session.cached = copy.length
@@ -329,7 +328,7 @@ class Decoder:
         leaving = set(rows)
         for row in rows:
             self.counts.sampled_tokens += len(row.versions)
-            self._slots.leave(row.session)
+        self._slots.leave(row.session for row in rows)
         self.rows = sorted((r for r in self.rows if r not in leaving), key=lambda row: row.session.slot or 0)
         self._settle()
         return rows
@@ -337,10 +336,9 @@ class Decoder:
     def _settle(self) -> None:
         """Carry out the copies that joining and leaving amount to."""
         self._params = None
-        moves, longest = self._slots.take_moves()
-        if moves:
+        if moves := self._slots.take_moves():
             with torch.inference_mode():
-                self._cache.copy_slots(moves, longest)
+                self._cache.copy_slots(moves)
 
     def _make_room(self, joining: int, new: int) -> None:
         """Have slots for `new` of the `joining` rows: free ones where memory allows, else those of idle sessions."""

@@ -6,11 +6,14 @@ nothing is copied from step to step; who sits in which slot is decided in `sessi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
+
+from sanderling.engine.sessions import SlotCopy
 
 
 @dataclass(slots=True, kw_only=True)
@@ -89,12 +92,14 @@ class SlotCache(Cache):
         """Bytes of one token over all layers; 0 before the first forward pass."""
         return sum(buffer[0, :, 0].numel() * buffer.element_size() for buffer in self._buffers())
 
-    def copy_slots(self, pairs: list[tuple[int, int]], length: int) -> None:
-        """Copy the first `length` tokens of slot `source` to slot `target` for all pairs (target, source) at once."""
-        targets, sources = (torch.tensor(column) for column in zip(*pairs, strict=True))
+    def copy_slots(self, copies: Sequence[SlotCopy]) -> None:
+        """Carry out all copies at once: each reads what its source held before any of them."""
+        targets = {copy.target for copy in copies}
         for buffer in self._buffers():
-            seen = buffer[:, :, :length]
-            seen.index_copy_(0, targets.to(buffer.device), seen.index_select(0, sources.to(buffer.device)))
+            seen = [buffer[copy.source, :, : copy.length] for copy in copies]
+            kept = [part.clone() if copy.source in targets else part for copy, part in zip(copies, seen, strict=True)]
+            for copy, part in zip(copies, kept, strict=True):
+                buffer[copy.target, :, : copy.length] = part
 
     def resize(self, *, slots: int, capacity: int, sources: list[int], length: int) -> None:
         """Move to buffers of another size; slot i of the new ones is slot `sources[i]` of the old ones."""

@@ -44,6 +44,8 @@ class Reply:
     duration_s: float = 0.0
     omitted_bytes: int = 0
     commands: int = 0
+    reward: float = 0.0  # paid for this turn, on top of what the verifier pays at the end
+    score: float | None = None  # how good the state is that the action left behind; None: the harness doesn't say
 
 
 class Conversation(Protocol):

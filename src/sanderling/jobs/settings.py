@@ -10,10 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from sanderling import __version__
-from sanderling.assemble import threads
+from sanderling.assemble import threads, trainer_threads
 from sanderling.config import Config, load_config
+from sanderling.credit.catalogue import load_estimator
+from sanderling.credit.protocol import CreditEstimator, LearnsValues, check_needs
+from sanderling.environment import Environment
 from sanderling.errors import ConfigError, RunFolderError
 from sanderling.store.run_folder import RunFolder
+from sanderling.types import Signal
 
 
 def check_settings(config: Config, run: Path | None, *, resume: bool) -> Config:
@@ -43,6 +47,36 @@ def check_settings(config: Config, run: Path | None, *, resume: bool) -> Config:
     return config
 
 
+def check_credit(config: Config, environment: Environment) -> CreditEstimator:
+    """Return the configured estimator, if this run has what it needs and every setting about credit acts.
+
+    Raises:
+        PluginError: no such estimator. ConfigError: it lacks something, or a value model would not be read.
+    """
+    estimator = load_estimator(config.credit.estimator, config.credit.settings)
+    check_needs(config.credit.estimator, estimator, provided_signals(config, environment))
+    if config.critic.model != "none" and not isinstance(estimator, LearnsValues):
+        raise ConfigError(
+            f"critic.model = {config.critic.model!r} has no effect with credit.estimator = {config.credit.estimator!r}, which "
+            'reads no values; set critic.model = "none", or an estimator such as turn-gae'
+        )
+    if config.critic.model != "none" and config.critic.warmup_steps >= config.steps:
+        raise ConfigError(
+            f"critic.warmup_steps = {config.critic.warmup_steps} leaves none of {config.steps} steps to the policy; lower it"
+        )
+    return estimator
+
+
+def provided_signals(config: Config, environment: Environment) -> frozenset[Signal]:
+    """Return what an estimator may read in this run besides the reward at the end."""
+    found = set(environment.provides) | {Signal.STATE_KEYS}  # every sandbox backend digests its workspace
+    if config.rollout.group_size > 1:
+        found.add(Signal.SIBLINGS)
+    if config.critic.model != "none":
+        found |= {Signal.TURN_VALUES, Signal.TOKEN_VALUES}
+    return frozenset(found)
+
+
 def changed_settings(stored: Config, given: Config) -> list[str]:
     """Return the dotted names of settings that differ and that a resumed run may not change."""
     old, new = _flat(_lasting(stored)), _flat(_lasting(given))
@@ -63,6 +97,7 @@ def open_run(config: Config, run: Path | None, *, resume: bool) -> RunFolder:
         "python": platform.python_version(),
         "machine": platform.platform(),
         "threads": threads(config),
+        "trainer_threads": trainer_threads(config),
     }
     if run is None:
         return RunFolder.create(Path("runs"), config.name, config.to_toml(), facts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -19,19 +19,21 @@ from sanderling.assemble import (
     make_model,
     open_stage,
     set_threads,
+    trainer_threads,
 )
 from sanderling.config import Config
-from sanderling.credit.catalogue import load_estimator
 from sanderling.engine.agreement import OnMismatch
 from sanderling.environment import Environment
 from sanderling.errors import CheckpointError, SanderlingError
 from sanderling.jobs.evaluation import draw_of
-from sanderling.jobs.settings import check_settings, config_hash, open_run
+from sanderling.jobs.settings import check_credit, check_settings, config_hash, open_run
 from sanderling.jobs.spending import Accounts
 from sanderling.learn.evaluation import Evaluation, choose_tasks, evaluate
 from sanderling.report.terminal import Progress, ProgressStyle
+from sanderling.rollout.checks import check_one_row
 from sanderling.rollout.episode import Stage
-from sanderling.rollout.scheduler import Scheduler, TaskStream
+from sanderling.rollout.scheduler import Scheduler
+from sanderling.rollout.task_stream import TaskStream
 from sanderling.store.run_folder import RunFolder
 from sanderling.types import StepReport, Task
 
@@ -77,6 +79,14 @@ class _Training:
     tasks: list[Task]
     started: float = field(default_factory=time.monotonic)
     saved_step: int = -1
+    accounts: Accounts | None = None  # of what was spent, where there is a budget
+
+    def spent(self, step: int) -> bool:
+        """Return whether the turn budget was spent with this step."""
+        if self.config.turn_budget is None:
+            return False
+        self.accounts = self.accounts or Accounts(run=self.folder.reader())
+        return self.accounts.up_to(step).turns >= self.config.turn_budget
 
 
 async def train(config: Config, run: Path | None, *, resume: bool, stream: TextIO, style: ProgressStyle) -> TrainResult:
@@ -89,9 +99,14 @@ async def train(config: Config, run: Path | None, *, resume: bool, stream: TextI
     policy = load_policy_folder(config.policy)
     limits = limits_within(policy.window, config.limits, environment, config.split)
     tasks = choose_tasks(environment, config.evaluation.split, config.evaluation.tasks, config.evaluation.seed, limits)
-    stream_of_tasks = TaskStream(environment=environment, split=config.split, seed=config.seed, overrides=limits)
-    stream_of_tasks.task(0)  # an empty or misnamed split is found before anything starts
-    estimator = load_estimator(config.credit.estimator, config.credit.settings)
+    stream_of_tasks = TaskStream(
+        environment, config.split, seed=config.seed, limits=limits, order=config.rollout.task_order
+    )
+    estimator = check_credit(config, environment)
+    if config.loss.needs_sequences:
+        check_one_row(
+            environment.harness.codec(policy.tokenizer), policy.tokenizer, environment.harness.prompt(tasks[0])
+        )
     async with open_stage(config, environment, policy, config.rollout) as stage:
         with (
             open_run(config, run, resume=resume) as folder,
@@ -109,6 +124,7 @@ async def train(config: Config, run: Path | None, *, resume: bool, stream: TextI
 
 async def _train(job: _Training, stream: TaskStream, estimator: Any) -> TrainResult:
     from sanderling.learn.config import LearnerConfig
+    from sanderling.learn.critic import Critic
     from sanderling.learn.learner import Learner
     from sanderling.learn.loop import Hooks, Parts
     from sanderling.learn.loop import train as run_steps
@@ -116,22 +132,19 @@ async def _train(job: _Training, stream: TaskStream, estimator: Any) -> TrainRes
     config = job.config
     set_threads(config)
     settings = LearnerConfig(
-        **dict(config.trainer),
+        **dict(config.trainer.model_copy(update={"threads": trainer_threads(config)})),
         optimizer=config.optimizer,
         loss=config.loss,
         batch=config.batch,
         temperature=config.sampling.temperature,
     )
-    learner = Learner(make_model(config, job.policy.folder, dtype=config.trainer.weight_dtype), settings)
-    accounts = Accounts(run=job.folder.reader())
-
-    def spent(step: int) -> bool:
-        return config.turn_budget is not None and accounts.up_to(step).turns >= config.turn_budget
-
-    done = await _restore(job, learner, spent)
+    model = make_model(config, job.policy.folder, dtype=config.trainer.weight_dtype)
+    critic = Critic(model, config.critic) if config.critic.model != "none" else None
+    learner = Learner(model, settings, critic)
+    done = await _restore(job, learner, stream)
     per_step = config.rollout.groups_per_step
     scheduler = Scheduler(stream, job.stage, config.rollout, position=done * per_step, end=config.steps * per_step)
-    _announce(job)
+    _announce(job, estimator)
     await _check_agreement(job, learner)
     before = _recorded(job.folder, "before", step=0) or await _evaluate(job, "before", step=done)
     if done and _evaluation_is_due(config, done) and not _recorded(job.folder, _label(done), step=done):
@@ -152,11 +165,11 @@ async def _train(job: _Training, stream: TaskStream, estimator: Any) -> TrainRes
         nonlocal finished
         finished = report.step
         if report.step % config.checkpoint.every == 0 or report.step == config.steps:
-            _save(job, learner, report.step)
+            _save(job, learner, stream, report.step)
 
     async def after_step(report: StepReport) -> None:
         job.progress.step(report)
-        if await asyncio.to_thread(spent, report.step):
+        if await asyncio.to_thread(job.spent, report.step):
             raise _BudgetSpent
         if _evaluation_is_due(config, report.step):
             await _evaluate(job, _label(report.step), step=report.step)
@@ -164,15 +177,15 @@ async def _train(job: _Training, stream: TaskStream, estimator: Any) -> TrainRes
 
     job.progress.phase("training")
     try:
-        if not spent(done):
+        if not job.spent(done):
             await run_steps(parts, Hooks(commit=commit, after_step=after_step), first=done + 1, last=config.steps)
     except _BudgetSpent:
         job.progress.note(f"the budget of {config.turn_budget} turns is spent after step {finished}")
         if finished > job.saved_step:
-            _save(job, learner, finished)
+            _save(job, learner, stream, finished)
     except (KeyboardInterrupt, asyncio.CancelledError):
         if finished > job.saved_step:
-            _save(job, learner, finished)
+            _save(job, learner, stream, finished)
         raise
     after = await _evaluate(job, "after", step=finished)
     return await asyncio.to_thread(_finish, job, finished, before, after)
@@ -201,8 +214,8 @@ def _coarsest_dtype(config: Config) -> str:
     return "bfloat16" if "bfloat16" in (config.engine.dtype, config.trainer.compute_dtype) else "float32"
 
 
-async def _restore(job: _Training, learner: Any, spent: Callable[[int], bool]) -> int:
-    """Put the newest whole checkpoint into learner and engine; return its step, 0 for a new run."""
+async def _restore(job: _Training, learner: Any, stream: TaskStream) -> int:
+    """Put the newest whole checkpoint into learner, engine and the order of tasks; return its step, 0 for a new run."""
     from sanderling.engine.weights import push
     from sanderling.learn.checkpoint import latest, load_checkpoint
 
@@ -214,30 +227,39 @@ async def _restore(job: _Training, learner: Any, spent: Callable[[int], bool]) -
             job.folder.truncate_after(0)
         return 0
     state = load_checkpoint(found.folder, learner, config_hash(job.config))
-    ended = state.step >= job.config.steps or spent(state.step)
+    ended = state.step >= job.config.steps or job.spent(state.step)
     if ended and _recorded(job.folder, "after", step=state.step):
         raise CheckpointError(f"{job.folder.path} is finished: {state.step} of {job.config.steps} steps are done")
     job.folder.truncate_after(state.step)
+    stream.restore(state.data_position)
     await push(job.stage.engine, learner.weights(), learner.policy_version)
     job.saved_step = state.step
     job.progress.note(f"resumed after step {state.step} of {job.config.steps}")
     return state.step
 
 
-def _save(job: _Training, learner: Any, step: int) -> None:
+def _save(job: _Training, learner: Any, stream: TaskStream, step: int) -> None:
     from sanderling.learn.checkpoint import RunState, save_checkpoint
 
     state = RunState(
         step=step,
         policy_version=learner.policy_version,
         config_hash=config_hash(job.config),
-        data_position=step * job.config.rollout.groups_per_step,
+        data_position=stream.state(step * job.config.rollout.groups_per_step),
     )
     save_checkpoint(job.folder.path, learner, state, model_folder=job.policy.folder, keep=job.config.checkpoint.keep)
     job.saved_step = step
 
 
-def _announce(job: _Training) -> None:
+def _when_cut(config: Config) -> str:
+    rollout = config.rollout
+    penalty = f" (less {rollout.truncated_penalty})" if rollout.truncated_penalty else ""
+    if rollout.truncated_membership == "drop":
+        return f"counts nowhere{penalty}"
+    return ("is trained" if rollout.truncated_gradient == "train" else "is not trained") + penalty
+
+
+def _announce(job: _Training, estimator: Any) -> None:
     from sanderling.engine.torch_model import native_bfloat16
 
     config, limits, sandbox = job.config, job.tasks[0].limits, job.stage.capabilities
@@ -254,8 +276,13 @@ def _announce(job: _Training) -> None:
         f"{config.credit.estimator}, staleness at most {config.rollout.max_staleness}, at most {limits.max_turns} turns and "
         f"{limits.max_context_tokens} tokens; an episode cut by a limit gets reward "
         f"{'of the state left behind' if config.rollout.truncated_reward == 'grade' else '0'} and "
-        f"{'is trained' if config.rollout.truncated_gradient == 'train' else 'is not trained'}"
+        f"{_when_cut(config)}"
     )
+    if config.critic.model != "none":
+        job.progress.note(
+            f"value model: {config.critic.model}, {config.critic.updates_per_step} updates per step, the policy waits "
+            f"{config.critic.warmup_steps} steps; where a limit cut an episode: {getattr(estimator, 'at_budget', 'terminal')}"
+        )
     if limits.max_context_tokens == job.policy.window:
         job.progress.note(f"contexts end at {job.policy.window} tokens, which is all that the model can read")
     if _coarsest_dtype(config) == "bfloat16" and not native_bfloat16(config.engine.device):

@@ -62,6 +62,8 @@ class TrainerConfig(BaseModel):
     weight_dtype: Literal["float32", "bfloat16"] = "float32"
     """Storage of the weights. bfloat16 needs lora.rank and compute_dtype "bfloat16": it is for weights that stay as they
     are, because a small update would be rounded away. The additions are always float32."""
+    threads: int = Field(default=0, ge=0)
+    """CPU threads of torch in the trainer; 0: those of the whole process."""
     gradient_checkpointing: bool = False
     """Keep only what enters each layer, and compute the layer again in the backward pass: far less memory for about a
     third more time."""

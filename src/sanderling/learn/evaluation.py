@@ -12,8 +12,9 @@ from sanderling.errors import ConfigError
 from sanderling.learn.measure import require_graded, solve_counts, with_dropped
 from sanderling.rollout.config import LimitOverrides, RolloutConfig
 from sanderling.rollout.episode import Stage
-from sanderling.rollout.scheduler import run_evaluation, with_limits
+from sanderling.rollout.scheduler import run_evaluation
 from sanderling.rollout.seeds import derive
+from sanderling.rollout.task_stream import with_limits
 from sanderling.store.estimators import pass_at_k, wilson
 from sanderling.types import Group, Task
 
@@ -76,7 +77,12 @@ async def evaluate(label: str, tasks: Sequence[Task], stage: Stage, config: Roll
     """
     sampling = SamplingParams(temperature=draw.temperature, top_p=draw.top_p)
     groups, dropped = await run_evaluation(
-        tasks, draw.samples, replace(stage, sampling=sampling), config, seed=draw.seed, concurrency=draw.concurrency
+        tasks,
+        draw.samples,
+        replace(stage, sampling=sampling),
+        config.for_evaluation(),
+        seed=draw.seed,
+        concurrency=draw.concurrency,
     )
     require_graded(groups, f"evaluation {label!r}")
     solved, n = solve_counts(groups)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from sanderling.batch.micro import MicroBatch, has_trained_tokens, is_live, micr
 from sanderling.errors import CheckpointError, LearnerError
 from sanderling.learn.adapters import additions, load_additions, merged_weights
 from sanderling.learn.config import LearnerConfig, OptimizerConfig
+from sanderling.learn.critic import Critic
 from sanderling.learn.preparation import prepare
 from sanderling.learn.tally import LearnerReport, StepTally
 from sanderling.loss.corrections import old_share
@@ -34,8 +36,11 @@ class Learner:
     The model stays in evaluation mode: dropout would make the trainer's policy another one than the sampler's.
     """
 
-    def __init__(self, model: PreTrainedModel, config: LearnerConfig | None = None) -> None:
+    def __init__(
+        self, model: PreTrainedModel, config: LearnerConfig | None = None, critic: Critic | None = None
+    ) -> None:
         self.config = config or LearnerConfig()
+        self.critic = critic  # of the same model; saved and restored with it
         self._reference = _frozen_copy(model.eval(), self.config) if self.config.loss.kl_coefficient > 0.0 else None
         self.model = prepare(model.eval(), self.config)
         self.policy_version = 0  # optimiser updates since the start of the run
@@ -65,16 +70,23 @@ class Learner:
         )
         if not live:
             return tally.report(live)
+        with _threads(self.config.threads):
+            self._update_from(live, tally)
+        return tally.report(live)
+
+    def _update_from(self, live: list[TrainingRow], tally: StepTally) -> None:
         old = self.logprobs(live) if self.config.loss.old_logprobs == "recompute" else None
         self._version_of_step = self.policy_version
         for indices, scale in self._minibatches(len(live)):
             part = [live[i] for i in indices]
             self._update(part, None if old is None else [old[i] for i in indices], scale, tally)
-        return tally.report(live)
 
-    @torch.no_grad()
     def logprobs(self, rows: Sequence[TrainingRow]) -> list[Float32Array]:
         """Return the log-probabilities of each row's trained tokens under the current weights, (L,), 0 off the mask."""
+        with _threads(self.config.threads), torch.no_grad():
+            return self._logprobs(rows)
+
+    def _logprobs(self, rows: Sequence[TrainingRow]) -> list[Float32Array]:
         found = [np.zeros(len(row.token_ids), dtype=np.float32) for row in rows]
         for micro in self._cut(rows):
             values = self._score(micro).logprobs.float().cpu().numpy()
@@ -102,13 +114,14 @@ class Learner:
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint needs besides the model's weights: optimiser, low-rank additions, number of updates,
-        random state."""
+        random state, value model."""
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
         return {
             "additions": additions(self.model),
             "optimizer": self._optimizer.state_dict(),
             "policy_version": self.policy_version,
             "rng": {"cpu": torch.get_rng_state(), "cuda": cuda},
+            "critic": None if self.critic is None else self.critic.state(),
         }
 
     def load_state(self, state: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
@@ -126,6 +139,8 @@ class Learner:
             else:
                 self._load_weights(weights)
             self._optimizer.load_state_dict(state["optimizer"])
+            if self.critic is not None:
+                self.critic.load_state(state["critic"])
         except (RuntimeError, ValueError, KeyError) as error:
             raise CheckpointError(f"the checkpoint doesn't fit this model: {error}") from error
         self.policy_version = int(state["policy_version"])
@@ -261,6 +276,17 @@ def _frozen_copy(model: PreTrainedModel, config: LearnerConfig) -> PreTrainedMod
     if config.batch.layout != "padded":
         use_flat_attention(copy)
     return copy
+
+
+@contextmanager
+def _threads(count: int) -> Generator[None]:
+    """Let torch use `count` CPU threads meanwhile, 0: as many as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _optimizer(parameters: Sequence[nn.Parameter], config: OptimizerConfig) -> torch.optim.AdamW:

@@ -16,14 +16,15 @@ from sanderling.batch.checks import check_excluded_inert, check_row, check_token
 from sanderling.batch.rows import assign_credit, training_rows
 from sanderling.batch.weights import is_dead
 from sanderling.credit.episodes import episodes
-from sanderling.credit.protocol import Credit, CreditEstimator
+from sanderling.credit.protocol import Credit, CreditEstimator, LearnsValues
 from sanderling.engine.protocol import Engine
 from sanderling.engine.weights import push
-from sanderling.errors import InvariantViolation
+from sanderling.errors import ConfigError, InvariantViolation
 from sanderling.learn.agreement import Gap, measure_gap
 from sanderling.learn.learner import Learner
 from sanderling.learn.measure import disposition_counts, episode_metrics, require_graded, row_metrics, with_dropped
 from sanderling.learn.observations import with_observations
+from sanderling.loss.config import LossConfig
 from sanderling.rollout.scheduler import Scheduler
 from sanderling.rollout.seeds import derive
 from sanderling.store.run_folder import RunFolder
@@ -114,13 +115,22 @@ async def _learn(parts: Parts, hooks: Hooks, batch: _Batch) -> tuple[StepReport,
     groups = batch.groups
     if parts.shuffle_rewards:
         groups = deal_out_rewards(groups, derive(parts.seed, "shuffle", batch.step))
+    critic = learner.critic
+    if critic is not None:
+        groups = await asyncio.to_thread(critic.valued, groups)
+        clock.lap("critic_s")
     rows = _rows(parts, groups, batch)
     clock.lap("store_s")
-    metrics = episode_metrics(groups, batch.dropped) | row_metrics(rows, groups, learner.policy_version)
+    waits = critic is not None and critic.warming_up(batch.step)
+    trainable = [] if waits else rows
+    metrics = episode_metrics(groups, batch.dropped) | row_metrics(trainable, groups, learner.policy_version)
     gap = await asyncio.to_thread(measure_gap, learner, rows, parts.tolerance)
+    if critic is not None:  # before the policy moves, on whose hidden states a value head stands
+        metrics |= await asyncio.to_thread(critic.step, groups, _learns_values(parts.estimator))
+        clock.lap("critic_s")
     if learner.config.batch.observations == "trained":
-        rows = await asyncio.to_thread(with_observations, rows, learner.logprobs, learner.policy_version)
-    learned = await asyncio.to_thread(learner.step, rows)
+        trainable = await asyncio.to_thread(with_observations, trainable, learner.logprobs, learner.policy_version)
+    learned = await asyncio.to_thread(learner.step, trainable)
     clock.lap("train_s")
     trained = dict(learned.metrics)
     updates = int(trained.pop("updates"))
@@ -134,11 +144,33 @@ async def _learn(parts: Parts, hooks: Hooks, batch: _Batch) -> tuple[StepReport,
         policy_version=learner.policy_version,
         metrics={**metrics, **_gap_metrics(gap), **trained},
         timing=clock.report() | _episode_timing(groups),
-        counts=_counts(batch.accounts, accounts) | disposition_counts(groups, rows) | {"updates": updates},
+        counts=_counts(batch.accounts, accounts) | _fates(groups, rows, trainable) | {"updates": updates},
     )
     parts.folder.append_metrics(report)
     await asyncio.to_thread(hooks.commit, report)
     return report, accounts
+
+
+def _learns_values(estimator: CreditEstimator) -> LearnsValues:
+    """Return an estimator that has targets for a value model.
+
+    Raises:
+        ConfigError: it has none, so that a value model would learn nothing.
+    """
+    if not isinstance(estimator, LearnsValues):
+        raise ConfigError(
+            f"critic.model is set, but the credit estimator {type(estimator).__name__} has no targets for a value model; set "
+            'critic.model to "none" or choose an estimator with a critic, such as turn-gae'
+        )
+    return estimator
+
+
+def _fates(groups: Sequence[Group], rows: Sequence[TrainingRow], trainable: Sequence[TrainingRow]) -> dict[str, int]:
+    """Return what became of the graded episodes; while the value model warms up, none of them is trained."""
+    counts = disposition_counts(groups, rows)
+    if trainable or not rows:
+        return counts
+    return counts | {"trained": 0, "dropped_critic_warmup": counts["trained"]}
 
 
 def _rows(parts: Parts, groups: Sequence[Group], batch: _Batch) -> list[TrainingRow]:
@@ -194,9 +226,27 @@ def check_step(parts: Parts, groups: Sequence[Group], credit: Credit, rows: Sequ
     check_excluded_inert(groups, credit, parts.estimator)
     for row in rows:
         check_row(row)
+    check_whole_sequences(groups, parts.learner.config.loss)
     dropped = parts.learner.config.batch.dead_groups == "drop"
     check_trained_once([g for g in groups if not (dropped and is_dead(g, credit))], rows)
     check_staleness(rows, parts.learner.policy_version, parts.scheduler.config.max_staleness)
+
+
+def check_whole_sequences(groups: Sequence[Group], loss: LossConfig) -> None:
+    """Refuse a loss over whole sequences where an episode lies in several rows: each would count as a sequence.
+
+    Raises:
+        ConfigError: names the trajectory.
+    """
+    if not loss.needs_sequences:
+        return
+    for member in (member for group in groups for member in group.graded()):
+        if not member.trajectory.begins_episode:
+            raise ConfigError(
+                f"trajectory {member.trajectory.id!r} is a further row of its episode, and the loss (surrogate "
+                f"{loss.surrogate!r}, correction_level {loss.correction_level!r}, drift_bound {loss.drift_bound}) takes a "
+                "row for the whole sequence; use a loss of tokens, or a harness whose context only grows"
+            )
 
 
 def check_staleness(rows: Sequence[TrainingRow], version: int, bound: int) -> None:

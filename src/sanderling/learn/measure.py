@@ -11,12 +11,18 @@ import numpy as np
 from sanderling.credit.episodes import Episode, episodes, own_turns
 from sanderling.errors import MeasurementError
 from sanderling.store.estimators import wilson
-from sanderling.types import Gradient, Group, Member, Membership, StopReason, TrainingRow, Ungraded
+from sanderling.types import Graded, Gradient, Group, Member, Membership, StopReason, TrainingRow, Ungraded
 
 
 def solve_counts(groups: Sequence[Group]) -> tuple[int, int]:
-    """Return (solved, graded): episodes with reward 1 and episodes that enter a baseline."""
-    rewards = [member.disposition.reward for member in _graded_roots(groups)]
+    """Return (solved, graded): episodes with reward 1 and episodes that enter a baseline.
+
+    Solved is what the verifier said, before any penalty for length or limits.
+    """
+    rewards = [
+        member.verdict.reward if isinstance(member.verdict, Graded) else member.disposition.reward
+        for member in _graded_roots(groups)
+    ]
     return sum(reward == 1.0 for reward in rewards), len(rewards)
 
 
@@ -117,6 +123,9 @@ def disposition_counts(groups: Sequence[Group], rows: Sequence[TrainingRow]) -> 
     """Return trained and dropped_<reason> of the graded episodes; together they are all of them."""
     live = {row.trajectory_id for row in rows if np.any(row.advantages[row.loss_mask])}
     counts: Counter[str] = Counter(trained=0)
+    for member in (member for group in groups for member in group.roots()):
+        if isinstance(member.verdict, Graded) and member.disposition.membership is Membership.EXCLUDED:
+            counts[f"dropped_{member.disposition.reason.removeprefix('dropped_')}"] += 1
     for episode in (episode for group in groups for episode in episodes(group)):
         fate = episode.members[0].disposition
         if any(member.trajectory.id in live for member in episode.members):

@@ -109,6 +109,21 @@ class LossConfig(BaseModel):
             raise ValueError(f'correction_level={self.correction_level!r} has no effect with correction="none"')
         return self
 
+    @model_validator(mode="after")
+    def _bounds_act(self) -> Self:
+        acts = {
+            "correction_low": self.correction == "mask",
+            "correction_high": self.correction in ("truncate", "mask"),
+            "kl_estimator": self.kl_coefficient > 0.0,
+        }
+        for name, does in acts.items():
+            if not does and self._differs(name):
+                raise ValueError(
+                    f"{name}={getattr(self, name)!r} has no effect with correction={self.correction!r} and "
+                    f"kl_coefficient={self.kl_coefficient}; leave it out"
+                )
+        return self
+
     def _differs(self, name: str) -> bool:
         return getattr(self, name) != type(self).model_fields[name].default
 

@@ -6,8 +6,12 @@ import hashlib
 import math
 from collections.abc import Sequence
 
-from sanderling.errors import InvariantViolation
-from sanderling.types import Graded, Int32Array, Trajectory
+import numpy as np
+
+from sanderling.errors import ConfigError, InvariantViolation
+from sanderling.harness.protocol import Codec
+from sanderling.harness.tokenizer import Tokenizer
+from sanderling.types import Action, Graded, Int32Array, Trajectory
 
 
 def context_digest(token_ids: Int32Array) -> bytes:
@@ -41,6 +45,32 @@ def check_contexts(trajectory: Trajectory, sent: Sequence[bytes]) -> None:
             )
         stored.update(action.token_ids.tobytes())
         stored.update(turn.observation.token_ids.tobytes())
+
+
+def check_one_row(codec: Codec, tokenizer: Tokenizer, prompt: str) -> None:
+    """Check that a conversation stays one growing context, as losses over whole sequences need it. Samples nothing.
+
+    Two invented actions are answered, one of them with thinking that a chat template may leave out later.
+
+    Raises:
+        ConfigError: the codec rewrites what stands before, so that an episode would lie in several rows.
+    """
+    transcript = codec.open(prompt)
+    for text in ("<think>\nFirst I look.\n</think>\n\nlook", "done", "done"):
+        ids = np.array([*tokenizer.encode(text), *codec.stop_token_ids[:1]], dtype=np.int32)
+        nothing = np.zeros(len(ids), dtype=np.float32)
+        action = Action(
+            token_ids=ids,
+            rollout_logprobs=nothing,
+            policy_versions=nothing.astype(np.int32),
+            text=text,
+            finish_reason="stop",
+        )
+        if transcript.extend(action, ("ok",)).new_prompt_ids is not None:
+            raise ConfigError(
+                f"the chat template rewrites earlier turns (after {text!r}), so an episode would lie in several rows and a "
+                "loss over whole sequences would take each for a sequence of its own; use a loss of tokens, or another harness"
+            )
 
 
 def check_paid(trajectory: Trajectory, verdict: Graded) -> None:

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class TaskOrder(StrEnum):
+    """How often the kinds of tasks come."""
+
+    ADAPTIVE = "adaptive"
+    UNIFORM = "uniform"
 
 
 class LimitOverrides(BaseModel):
@@ -61,6 +69,11 @@ class RolloutConfig(BaseModel):
         description="lockstep: turns of all episodes are sampled together, which makes a run repeatable to the bit; "
         "continuous: every episode goes at its own pace; auto: lockstep when max_staleness is 0",
     )
+    task_order: TaskOrder = Field(
+        TaskOrder.ADAPTIVE,
+        description="adaptive: kinds of tasks whose groups come out all paid or all unpaid are drawn less often, where the "
+        "environment says what kinds there are; uniform: every task once per epoch",
+    )
     retries: int = Field(2, ge=0, description="further attempts for an episode that failed through our fault")
     truncated_reward: Literal["grade", "zero"] = Field(
         "zero", description="an episode cut by a turn, token or time limit: grade the state left behind, or pay nothing"
@@ -70,6 +83,21 @@ class RolloutConfig(BaseModel):
         description="whether the tokens of an episode cut by a turn or token limit are trained; those of one cut by the "
         "time limit always are, because the policy chose what took so long",
     )
+    truncated_membership: Literal["member", "drop"] = Field(
+        "member",
+        description="whether an episode cut by a turn or token limit stays in its group's baseline; drop: it counts nowhere "
+        "and is not trained. Dropping prefers short episodes: what is dropped depends on what the policy did",
+    )
+    truncated_penalty: float = Field(
+        0.0, ge=0.0, description="taken off the reward of an episode cut by a turn, token or time limit"
+    )
+    overlong_tokens: int | None = Field(
+        None,
+        ge=1,
+        description="action tokens from which an episode is overlong (arXiv 2503.14476, eq. 13): its reward falls in a line "
+        "over the overlong_buffer tokens before, to 1 less at this length and beyond; None: length is free",
+    )
+    overlong_buffer: int = Field(1024, ge=1, description="action tokens over which that penalty rises to 1")
 
     @model_validator(mode="after")
     def _lockstep_is_synchronous(self) -> RolloutConfig:
@@ -79,6 +107,29 @@ class RolloutConfig(BaseModel):
                 "step, so nothing could ever be stale; set max_staleness = 0 or schedule = 'continuous'"
             )
         return self
+
+    @model_validator(mode="after")
+    def _truncation_settings_act(self) -> RolloutConfig:
+        if self.truncated_membership == "drop" and self.truncated_gradient == "mask":
+            raise ValueError(
+                "truncated_gradient = 'mask' has no effect with truncated_membership = 'drop', which leaves such episodes out "
+                "altogether; set one of them"
+            )
+        if self.overlong_tokens is None and self.overlong_buffer != type(self).model_fields["overlong_buffer"].default:
+            raise ValueError(
+                f"overlong_buffer = {self.overlong_buffer} has no effect without overlong_tokens; set that as well"
+            )
+        if self.overlong_tokens is not None and self.overlong_buffer > self.overlong_tokens:
+            raise ValueError(
+                f"overlong_buffer = {self.overlong_buffer} is longer than overlong_tokens = {self.overlong_tokens}: even an "
+                "episode without a token would be punished; lower it"
+            )
+        return self
+
+    def for_evaluation(self) -> RolloutConfig:
+        """Return the settings with which a policy is measured: every episode counts, with what the verifier says."""
+        plain = {"truncated_membership": "member", "truncated_penalty": 0.0, "overlong_tokens": None}
+        return self.model_copy(update=plain)
 
     @property
     def lockstep(self) -> bool:

@@ -144,7 +144,9 @@ def _answer(record: Recorder, action: Action, reply: Reply, state_key: str | Non
         omitted_bytes=reply.omitted_bytes,
         bad_calls=tuple(kind.value for kind in reply.bad_calls),
     )
-    record.append(Turn(action=action, observation=observation, state_key=state_key))
+    record.append(
+        Turn(action=action, observation=observation, reward=reply.reward, state_key=state_key, score=reply.score)
+    )
     if more.new_prompt_ids is not None:
         record.begin_row(more.new_prompt_ids)
 

@@ -59,7 +59,7 @@ async def _attempt(plan: Plan, stage: Stage, config: RolloutConfig, ledger: Ledg
     grade_s = time.monotonic() - began
     trajectory = replace(trajectory, timing=replace(trajectory.timing, grade_s=grade_s))
     rows = [trajectory, *(replace(row, stop=trajectory.stop, detail=trajectory.detail) for row in episode.further)]
-    fate = dispose(trajectory, verdict, config)
+    fate = dispose(trajectory, verdict, config, action_tokens=sum(row.num_action_tokens for row in rows))
     members = tuple(Member(trajectory=row, verdict=verdict, disposition=fate) for row in rows)
     ledger.finish(members[0])
     return members

@@ -12,48 +12,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from random import Random
-from typing import Any
+from dataclasses import replace
 
-from sanderling.environment import Environment
-from sanderling.errors import ConfigError
-from sanderling.rollout.config import LimitOverrides, RolloutConfig
+from sanderling.rollout.config import RolloutConfig
 from sanderling.rollout.episode import Plan, Stage
 from sanderling.rollout.ledger import Ledger
 from sanderling.rollout.lockstep import LockstepEngine
 from sanderling.rollout.member import run_member
 from sanderling.rollout.seeds import derive
+from sanderling.rollout.task_stream import TaskStream
 from sanderling.types import Group, Member, Task
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskStream:
-    """The endless, reproducible order of training tasks: each epoch is its own shuffle of the whole split."""
-
-    environment: Environment
-    split: str
-    seed: int
-    overrides: LimitOverrides
-
-    def task(self, position: int) -> Task:
-        """Return the task at a position of the stream, counted over all epochs.
-
-        Raises:
-            ConfigError: the split holds no task.
-        """
-        ids = list(self.environment.tasks.ids(self.split))
-        if not ids:
-            raise ConfigError(f"environment {self.environment.name!r} has no task in split {self.split!r}")
-        epoch, index = divmod(position, len(ids))
-        Random(derive(self.seed, "order", epoch)).shuffle(ids)
-        return with_limits(self.environment.tasks.get(ids[index]), self.overrides)
-
-
-def with_limits(task: Task, overrides: LimitOverrides) -> Task:
-    """Return the task with the run's limits in place of its own."""
-    values: dict[str, Any] = overrides.as_overrides()
-    return replace(task, limits=replace(task.limits, **values)) if values else task
 
 
 def start_group(
@@ -111,6 +79,7 @@ class Scheduler:
         for number in wanted:
             del self._running[number]
         self.position += len(groups)
+        self.stream.observe(groups)
         dropped, self._dropped = self._dropped, []
         return groups, dropped
 

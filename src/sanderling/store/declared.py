@@ -120,6 +120,16 @@ _one(
 )
 _one("ratio_max", "1", "largest r of a trained token", "lower")
 _one("ratio_mean", "1", "mean r over the trained tokens")
+_one("critic_loss", "reward²", "mean squared error of the value model before the step's first update", "lower")
+_one("value_mean", "reward", "mean value at the places that have targets")
+_one("value_target_mean", "reward", "mean target of the value model (lambda-return)")
+_one("value_bias", "reward", "mean of value minus target")
+_one(
+    "value_explained_variance",
+    "1",
+    "1 - variance of (target - value) / variance of the targets, before the step's updates",
+    "higher",
+)
 _one("learning_rate", "1", "learning rate of the step's last optimiser update")
 _one("padding_ratio", "1", "padded tokens computed / real tokens computed", "lower")
 
@@ -138,6 +148,7 @@ _time("tools_s", "wall clock with at least one tool running")
 _time("grade_s", "wall clock with at least one grading under way")
 _time("rollout_s", "wall clock of sampling, tools and grading together")
 _time("train_s", "wall clock of loss, gradient and optimiser")
+_time("critic_s", "wall clock of the value model: predicting and learning")
 _time("push_s", "wall clock of handing the weights to the engine")
 _time("store_s", "wall clock of writing rollouts and metrics")
 _time("checkpoint_s", "wall clock of writing the checkpoint")

@@ -294,7 +294,15 @@ def _turns(table: pa.Table) -> tuple[list[Turn], list[float | None]]:
             duration_s=row["duration_s"],
             omitted_bytes=row["omitted_bytes"],
         )
-        turns.append(Turn(action=action, observation=observation, reward=row["reward"], state_key=row["state_key"]))
+        turns.append(
+            Turn(
+                action=action,
+                observation=observation,
+                reward=row["reward"],
+                state_key=row["state_key"],
+                score=row.get("score"),  # files written before scores were kept have no such column
+            )
+        )
     return turns, [row["advantage"] for row in rows]
 
 

@@ -84,6 +84,9 @@ TURNS = _schema(
     _field("omitted_bytes", pa.int64(), "bytes dropped from the middle of the output"),
     _field("reward", pa.float64(), "paid for this turn; 0.0 unless the environment pays per turn"),
     _field("state_key", pa.string(), "digest of the world in which the action was taken; null: none", nullable=True),
+    _field(
+        "score", pa.float64(), "how good the environment finds the state that the turn left; null: none", nullable=True
+    ),
     _field("advantage", pa.float64(), "mean advantage of the action's tokens; null: not trained", nullable=True),
 )
 

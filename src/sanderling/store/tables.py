@@ -131,7 +131,11 @@ def _observation_columns(observations: Sequence[Observation]) -> Columns:
 
 
 def _own_columns(turns: Sequence[Turn]) -> Columns:
-    return {"reward": [turn.reward for turn in turns], "state_key": [turn.state_key for turn in turns]}
+    return {
+        "reward": [turn.reward for turn in turns],
+        "state_key": [turn.state_key for turn in turns],
+        "score": [turn.score for turn in turns],
+    }
 
 
 def _turn_advantages(members: Sequence[Member], advantages: Mapping[str, ArrayLike]) -> list[float | None]:

@@ -73,6 +73,7 @@ def turns() -> st.SearchStrategy[Turn]:
         observation=observations(),
         reward=st.floats(allow_nan=False),
         state_key=st.none() | texts,
+        score=st.none() | st.floats(allow_nan=False),
     )
 
 
