@@ -40,11 +40,11 @@ def comparison(tiny_policy, tmp_path):
     """Return a function that writes a comparison of letter runs and loads it."""
 
     def write(**changes):
-        small = {"policy": str(tiny_policy), "steps": 50, "evaluation.tasks": 8, "rollout.groups_per_step": 2}
+        small = {"policy": str(tiny_policy), "steps": 50, "evaluation.tasks": 8, "rollout.groups_per_step": 4}
         settings = {
             "seeds": [0],
             "reference": "rloo",
-            "budget": {"turns": 150},
+            "budget": {"turns": 500},
             "train": _nested(LETTERS | small),
             "arms": {"rloo": {"credit": {"estimator": "rloo"}}, "mean": {"credit": {"estimator": "mean"}}},
         } | changes
@@ -65,10 +65,10 @@ def test_arms_spend_one_budget_and_go_on_where_they_stopped(comparison, tmp_path
     for arm in ("rloo", "mean"):
         reader = RunReader(tmp_path / "out" / "runs" / arm / "seed=0")
         turns = [sum(len(m.trajectory.turns) for m in reader.rollouts(step).members()) for step in reader.steps()]
-        assert sum(turns) >= 150 > sum(turns[:-1])
+        assert sum(turns) >= 500 > sum(turns[:-1])
         ledger = told["arms"][arm]["ledger"]
         assert ledger["turns"] == sum(turns)
-        assert ledger["episodes"] == 32 * len(turns)
+        assert ledger["episodes"] == 64 * len(turns)
         assert 0 < ledger["trained_tokens"] <= ledger["sampled_tokens"]
         (curve,) = told["arms"][arm]["curve"]
         assert curve["turns"] == [0, sum(turns)]

@@ -103,6 +103,9 @@ def wrap_words(text: str, width: int) -> list:
 
 def _palindrome(rng: Random) -> tuple:
     half = _letters(rng, "ab", 4)
+    if rng.random() < 0.3:  # it reaches the first letter of the text, or the last one
+        text, center = half + rng.choice("abc") + half[::-1] + rng.choice("ab"), len(half)
+        return (text, center) if rng.random() < 0.5 else (text[::-1], len(text) - 1 - center)
     text = _letters(rng, "ab", 2) + half + rng.choice("abc") + half[::-1] + _letters(rng, "ab", 2)
     if rng.random() < 0.5:
         return (text, rng.randrange(len(text)))

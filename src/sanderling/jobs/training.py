@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -88,6 +88,14 @@ class _Training:
     started: float = field(default_factory=time.monotonic)
     saved_step: int = -1
     ledger: Ledger = field(default_factory=Ledger)
+    accounts: Accounts | None = None  # of what was spent, where there is a budget
+
+    def spent(self, step: int) -> bool:
+        """Return whether the turn budget was spent with this step."""
+        if self.config.turn_budget is None:
+            return False
+        self.accounts = self.accounts or Accounts(run=self.folder.reader())
+        return self.accounts.up_to(step).turns >= self.config.turn_budget
 
 
 async def train(config: Config, run: Path | None, *, resume: bool, stream: TextIO, style: ProgressStyle) -> TrainResult:
@@ -160,12 +168,7 @@ async def _train(job: _Training, stream: TaskStream, estimator: Any) -> TrainRes
     config = job.config
     set_threads(config)
     learner = _learner(job)
-    accounts = Accounts(run=job.folder.reader())
-
-    def spent(step: int) -> bool:
-        return config.turn_budget is not None and accounts.up_to(step).turns >= config.turn_budget
-
-    done = await _restore(job, learner, stream, spent)
+    done = await _restore(job, learner, stream)
     job.ledger = open_ledger(job.folder, config.rollout, done, learner.policy_version, job.stage.engine.fingerprint())
     per_step = config.rollout.groups_per_step
     end = config.steps * per_step
@@ -201,7 +204,7 @@ async def _train(job: _Training, stream: TaskStream, estimator: Any) -> TrainRes
         if line := states.note(report, job.folder):
             job.progress.note(line)
         job.watch.check()
-        if await asyncio.to_thread(spent, report.step):
+        if await asyncio.to_thread(job.spent, report.step):
             raise _BudgetSpent
         if _evaluation_is_due(config, report.step):
             await _evaluate(job, _label(report.step), step=report.step)
@@ -209,7 +212,7 @@ async def _train(job: _Training, stream: TaskStream, estimator: Any) -> TrainRes
 
     job.progress.phase("training")
     try:
-        if not spent(done):
+        if not job.spent(done):
             await run_steps(parts, Hooks(commit=commit, after_step=after_step), first=done + 1, last=config.steps)
     except _BudgetSpent:
         job.progress.note(f"the budget of {config.turn_budget} turns is spent after step {finished}")
@@ -253,7 +256,7 @@ def _coarsest_dtype(config: Config) -> str:
     return "bfloat16" if "bfloat16" in (config.engine.dtype, config.trainer.compute_dtype) else "float32"
 
 
-async def _restore(job: _Training, learner: Any, stream: TaskStream, spent: Callable[[int], bool]) -> int:
+async def _restore(job: _Training, learner: Any, stream: TaskStream) -> int:
     """Put the newest whole checkpoint into learner, engine and the order of tasks; return its step, 0 for a new run."""
     from sanderling.engine.weights import push
     from sanderling.learn.checkpoint import latest, load_checkpoint
@@ -266,7 +269,7 @@ async def _restore(job: _Training, learner: Any, stream: TaskStream, spent: Call
             job.folder.truncate_after(0)
         return 0
     state = load_checkpoint(found.folder, learner, config_hash(job.config))
-    ended = state.step >= job.config.steps or spent(state.step)
+    ended = state.step >= job.config.steps or job.spent(state.step)
     if ended and _recorded(job.folder, "after", step=state.step):
         raise CheckpointError(f"{job.folder.path} is finished: {state.step} of {job.config.steps} steps are done")
     job.folder.truncate_after(state.step)
