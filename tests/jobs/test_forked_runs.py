@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -26,34 +27,35 @@ SMALL = {
 }
 
 
+ARMS = {
+    "tree": {"rollout.forks.continuations": 2, "credit.estimator": "tree-value"},
+    "value": {
+        "rollout.forks.continuations": 3,
+        "rollout.forks.use": "value",
+        "rollout.forks.turns": "every",
+        "credit.estimator": "vine",
+        "engine.prompts": "shared",
+    },
+}
+
+
 @pytest.fixture(scope="module")
-def runs(tiny_policy, tmp_path_factory) -> dict[str, Path]:
-    """One run with trees and one with values, both twice the same."""
+def runs(tiny_policy, tmp_path_factory):
+    """Return a function that makes a run with trees or with values, once for each name."""
+    small = {key.replace("__", "."): value for key, value in SMALL.items()}
 
-    def config(**changes):
-        small = {key.replace("__", "."): value for key, value in {**SMALL, **changes}.items()}
-        return load_config([], {**LETTERS, "policy": str(tiny_policy), **small})
+    @cache
+    def run(name: str) -> Path:
+        folder = tmp_path_factory.mktemp("runs") / name
+        settings = {**LETTERS, "policy": str(tiny_policy), **small, **ARMS[name.removesuffix("-again")]}
+        run_training(load_config([], settings), folder)
+        return folder
 
-    made = {}
-    arms = {
-        "tree": {"rollout__forks__continuations": 2, "credit__estimator": "tree-value"},
-        "value": {
-            "rollout__forks__continuations": 3,
-            "rollout__forks__use": "value",
-            "rollout__forks__turns": "every",
-            "credit__estimator": "vine",
-            "engine__prompts": "shared",
-        },
-    }
-    for name, changes in arms.items():
-        for twin in ("", "-again"):
-            made[name + twin] = tmp_path_factory.mktemp("runs") / (name + twin)
-            run_training(config(**changes), made[name + twin])
-    return made
+    return run
 
 
 def test_a_run_with_trees_trains_the_forks(runs):
-    reader = RunReader(runs["tree"])
+    reader = RunReader(runs("tree"))
     (first, _) = reader.reports()
     assert first.counts["forks"] == 2 * 8 and first.counts["submitted"] == 3 * 8
     assert first.counts["fork_turns"] == 16, "each fork is before the second of two turns"
@@ -68,7 +70,7 @@ def test_a_run_with_trees_trains_the_forks(runs):
 
 
 def test_a_run_with_values_trains_none_of_the_probes(runs):
-    reader = RunReader(runs["value"])
+    reader = RunReader(runs("value"))
     for report in reader.reports():
         assert report.counts["dropped_probe"] == report.counts["forks"] == 3 * 8
     rollouts = reader.rollouts(1)
@@ -81,9 +83,10 @@ def test_a_run_with_values_trains_none_of_the_probes(runs):
             assert last == pytest.approx(member.disposition.reward - np.mean(own), abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tree", "value"])
 def test_a_run_with_forks_repeats_to_the_bit(runs, name):
-    one, other = (RunReader(runs[name + twin]) for twin in ("", "-again"))
+    one, other = (RunReader(runs(name + twin)) for twin in ("", "-again"))
     timeless = [[(r.metrics, r.counts) for r in reader.reports()] for reader in (one, other)]
     assert timeless[0] == timeless[1]
     tokens = [
@@ -93,7 +96,7 @@ def test_a_run_with_forks_repeats_to_the_bit(runs, name):
 
 
 def test_credit_is_measured_on_a_record(runs, capsys):
-    args = ["credit", "measure", str(runs["tree"]), "--episodes", "99", "--continuations", "8", "--json"]
+    args = ["credit", "measure", str(runs("tree")), "--episodes", "99", "--continuations", "8", "--json"]
     app(args, exit_on_error=False, result_action="return_value")
     first = json.loads(capsys.readouterr().out)
     assert (first["source"], first["policy_version"], first["episodes"]) == ("step=000001", 0, 8)
@@ -117,7 +120,7 @@ def test_credit_is_measured_on_a_record(runs, capsys):
 
 def test_what_can_not_be_measured_is_refused(runs, capsys):
     def measure(*more: str) -> None:
-        app(["credit", "measure", str(runs["tree"]), *more], exit_on_error=False, result_action="return_value")
+        app(["credit", "measure", str(runs("tree")), *more], exit_on_error=False, result_action="return_value")
 
     with pytest.raises(ConfigError, match=r"no rollouts 'step=9'; it has step=000001, step=000002, eval="):
         measure("--source", "step=9")
@@ -181,6 +184,7 @@ def unforkable():
     return replace(environment, harness=_Harness())
 
 
+@pytest.mark.slow
 def test_unique_states_are_pointed_out_once_where_credit_is_by_states(letters, tmp_path):
     run_training(letters(**SMALL, credit__estimator="gigpo"), tmp_path / "met")
     shares = [report.metrics["state_singleton_share"] for report in RunReader(tmp_path / "met").reports()]
