@@ -5,7 +5,8 @@
 Everything of an episode but the model and the sandbox's processes is real: episode loop, harness, codec, record, checks; then
 credit, training rows and the Parquet files. The engine answers at once and doesn't look at the context, so what is left
 is what a turn costs us. Seconds are CPU seconds of this process; the figure of a turn is the median over the turns around it.
-Memory is what Python and numpy hold (tracemalloc, in a pass of its own).
+With --chat the template is rendered whole each turn, so there a late turn costs more: folding is what bounds it. Memory
+is what Python and numpy hold (tracemalloc, in a pass of its own).
 """
 
 from __future__ import annotations

@@ -81,6 +81,7 @@ def test_a_record_of_one_schedule_predicts_the_other(tmp_path, recorded):
     assert abs(truth.step_s / predict(machine, run.workload, recorded, ends=True).step_s - 1) > 0.1, "they differ"
 
 
+@pytest.mark.slow
 def test_a_plan_of_a_run_compares_its_own_setting_with_others(tmp_path):
     _record(tmp_path / "run", 0)
     made = make_plan(tmp_path / "run", {"staleness": [0, 3], "learner.tokens_per_s": 1e9})

@@ -65,7 +65,7 @@ def calibrated(run: RecordedRun) -> Calibrated:
 def _settings(settings: dict[str, Any], factors: Mapping[str, float]) -> dict[str, Any]:
     engine, learner = settings["engine"], settings["learner"]
     slower = factors["episodes_sample_s"]
-    engine |= {"step_s": engine["step_s"] * slower, "token_s": engine["token_s"] * slower}
+    engine |= {name: engine[name] * slower for name in ("step_s", "token_s", "call_s")}
     learner |= {"tokens_per_s": learner["tokens_per_s"] / factors["train_s"]}
     return settings
 

@@ -75,6 +75,9 @@ class EngineShape(_Section):
     read_share: float = Field(
         0.05, ge=0, description="what reading a token of prompt or observation costs, as a share of sampling one"
     )
+    call_s: float = Field(
+        0.0, ge=0, description="seconds of a model call beside this: the way there and back, a pass over what is new"
+    )
     push_s: float = Field(5.0, ge=0, description="seconds of a weight push")
 
 

@@ -37,6 +37,8 @@ class SimulatedEngine:
         play = self._by_session.get(request.session) or self._begin(request.session)
         began, part = running_loop().time(), play.current
         work = part.action_tokens + self._shape.read_share * play.unread
+        if self._shape.call_s:
+            await asyncio.sleep(self._shape.call_s * part.turns)
         await self._world.machine.engine.work(work)
         if play.at_the_end and play.script.stop is StopReason.ENGINE_ERROR:
             raise EngineError("a model call fails, as the script says")

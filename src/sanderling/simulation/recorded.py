@@ -109,7 +109,7 @@ class RecordedRun:
     def settings(self) -> dict[str, Any]:
         """Return the plan that the run itself is, with speeds as a first guess; `calibrated` makes them right."""
         config = self.config
-        step_s, token_s = engine_speed(self.workload, lockstep=config.rollout.lockstep)
+        step_s, token_s, call_s = engine_speed(self.workload, lockstep=config.rollout.lockstep)
         here = config.engine.device == "cpu"
         return {
             "workload": {"episode_s": config.limits.episode_s or Limits().episode_s},
@@ -117,6 +117,7 @@ class RecordedRun:
                 "slots": config.engine.max_batch,
                 "step_s": step_s,
                 "token_s": token_s,
+                "call_s": call_s,
                 "read_share": READ_SHARE,
                 "push_s": self.mean("push_s"),
             },
@@ -227,37 +228,48 @@ def _length(turns: Turns) -> int:
     return int(turns.actions.sum() + turns.observations.sum())
 
 
-def engine_speed(workload: RecordedWorkload, *, lockstep: bool) -> tuple[float, float]:
-    """Return seconds of a decoding step, and what each sequence in it adds, as a first guess.
+def engine_speed(workload: RecordedWorkload, *, lockstep: bool) -> tuple[float, float, float]:
+    """Return seconds of a decoding step, what each sequence in it adds, and those of a call beside it, as a first guess.
 
-    In lockstep a round of m tokens at most and s tokens in all takes m * step_s + s * token_s, and each episode went through
-    the rounds of its step up to its own last one: a linear model of its sampling time. At its own pace an episode says
-    nothing of who was beside it, so there a step of 32 sequences is taken to cost twice one of none.
+    In lockstep a round of m tokens at most and s tokens in all takes m * step_s + s * token_s + call_s, and each episode went
+    through the rounds of its step up to its own last one: a linear model of its sampling time, once the waiting for the tools
+    of siblings is taken off. At its own pace an episode says nothing of who was beside it, so there a step of 32
+    sequences is taken to cost twice one of none.
     """
     episodes = list(workload.episodes())
     if not lockstep:
         per_token = sum(e.sample_s for e in episodes) / sum(float(e.turns.actions.sum()) for e in episodes)
-        return per_token / 2, per_token / 64
-    features, times = _lockstep_features(workload), np.array([e.sample_s for e in episodes])
-    # The number of turns stands for what they waited for siblings; left out where the fit makes no sense with it.
-    for columns in ([0, 1, 2], [0, 1]):
-        fitted = np.linalg.lstsq(features[:, columns], times, rcond=None)[0]
-        if (fitted[:2] > 0).all():
-            return float(fitted[0]), float(fitted[1])
-    return float(times.sum() / features[:, 0].sum()) / 2, float(times.sum() / features[:, 1].sum()) / 2
+        return per_token / 2, per_token / 64, 0.0
+    features, waits = _lockstep_features(workload)
+    times = np.maximum(0.0, np.array([e.sample_s for e in episodes]) - waits)
+    for columns in (
+        [0, 1, 2],
+        [0, 1],
+        [1, 2],
+        [0, 2],
+    ):  # a speed below 0 means nothing: then it goes without one of them
+        fitted = np.zeros(3)
+        fitted[columns] = np.linalg.lstsq(features[:, columns], times, rcond=None)[0]
+        if (fitted >= 0).all():
+            return float(fitted[0]), float(fitted[1]), float(fitted[2])
+    return float(times.sum() / features[:, 0].sum()) / 2, float(times.sum() / features[:, 1].sum()) / 2, 0.0
 
 
-def _lockstep_features(workload: RecordedWorkload) -> NDArray[np.float64]:
-    """Return for each attempt the sums over its rounds of the longest action, of all actions, and of 1: (n, 3)."""
+def _lockstep_features(workload: RecordedWorkload) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return for each attempt the sums over its rounds of the longest action, of all actions, and of 1, (n, 3); and how
+    long it waited for slower tools than its own, (n,)."""
     rows: list[NDArray[np.float64]] = []
+    waits: list[float] = []
     for siblings in workload.steps():
         most = max(len(e.turns.actions) for e in siblings)
-        longest, total = np.zeros(most), np.zeros(most)
+        longest, total, slowest = np.zeros(most), np.zeros(most), np.zeros(most)
         for episode in siblings:
             count = len(episode.turns.actions)
             longest[:count] = np.maximum(longest[:count], episode.turns.actions)
             total[:count] += episode.turns.actions + READ_SHARE * np.r_[0, episode.turns.observations[:-1]]
+            slowest[:count] = np.maximum(slowest[:count], episode.turns.tools_s)
         for episode in siblings:
             count = len(episode.turns.actions)
             rows.append(np.array([longest[:count].sum(), total[:count].sum(), count]))
-    return np.array(rows)
+            waits.append(float((slowest[: count - 1] - episode.turns.tools_s[:-1]).sum()))
+    return np.array(rows), np.array(waits)
