@@ -38,7 +38,7 @@ def test_a_handful_on_a_repository_and_its_processes(bubblewrap, tmp_path):
     battery = chosen("A04", "D06", "H02", "I07", "K01", "F21", "honest-two-steps", "honest-versioned")
 
     async def work(backend):
-        environment = await make_repository_tasks(tmp_path / "tasks", backend, ("total-last",))
+        environment = await make_repository_tasks(tmp_path / "tasks", backend, ("balance-other",))
         tasks = [environment.tasks.get(name) for name in environment.tasks.ids("train")]
         return await battery_on(environment, tasks, backend, battery, tiers=("T0", "T1", "T2"))
 
