@@ -46,6 +46,7 @@ def config(tmp_path_factory) -> Config:
         "rollout.groups_per_step": 4,
         "rollout.group_size": 16,
         "optimizer.learning_rate": 3e-3,
+        "trust.certificate": "none",
     }
     return load_config([], settings)
 
@@ -55,7 +56,8 @@ def train(config: Config, run: Path, *, resume: bool = False) -> None:
 
 
 def with_engine(config: Config, name: str) -> Config:
-    return config.model_copy(update={"engine": config.engine.model_copy(update={"name": f"{__file__}:{name}"})})
+    engine = config.engine.model_copy(update={"name": f"{__file__}:{name}"})
+    return config.model_copy(update={"engine": engine})
 
 
 async def plainly(config: Config) -> tuple[list[list[Group]], Learner]:

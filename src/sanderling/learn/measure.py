@@ -154,9 +154,12 @@ def disposition_counts(groups: Sequence[Group], rows: Sequence[TrainingRow]) -> 
     """Return trained and dropped_<reason> of the graded episodes; together they are all of them."""
     live = {row.trajectory_id for row in rows if np.any(row.advantages[row.loss_mask])}
     counts: Counter[str] = Counter(trained=0)
-    for member in (member for group in groups for member in group.roots()):
-        if isinstance(member.verdict, Graded) and member.disposition.membership is Membership.EXCLUDED:
-            counts[f"dropped_{member.disposition.reason.removeprefix('dropped_')}"] += 1
+    for root in (root for group in groups for root in group.roots()):
+        fate = root.disposition
+        if isinstance(root.verdict, Graded) and fate.membership is Membership.EXCLUDED:
+            counts[f"dropped_{fate.reason.removeprefix('dropped_')}"] += 1
+        elif fate.membership is Membership.PROBE:
+            counts["dropped_probe"] += 1
     for episode in (episode for group in groups for episode in episodes(group)):
         fate = episode.members[0].disposition
         if any(member.trajectory.id in live for member in episode.members):
@@ -165,11 +168,6 @@ def disposition_counts(groups: Sequence[Group], rows: Sequence[TrainingRow]) -> 
             counts[f"dropped_masked_{fate.reason}"] += 1
         else:
             counts["dropped_zero_advantage"] += 1
-    for root in (root for group in groups for root in group.roots()):
-        if root.disposition.membership is Membership.EXCLUDED and isinstance(root.verdict, Graded):
-            counts[f"dropped_{root.disposition.reason}"] += 1
-        elif root.disposition.membership is Membership.PROBE:
-            counts["dropped_probe"] += 1
     return dict(counts)
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from sanderling.types import (
     Action,
+    Branching,
     Disposition,
     Evidence,
     Finding,
@@ -31,7 +32,7 @@ from sanderling.types import (
 
 
 def member_to_json(member: Member) -> dict[str, Any]:
-    """Return a member as JSON knows it; arrays are base64 of their little-endian bytes."""
+    """Return a member as JSON knows it; arrays are base64 of their little-endian bytes. It has no values: those come later."""
     return {
         "trajectory": _trajectory_to_json(member.trajectory),
         "verdict": {type(member.verdict).__name__.lower(): asdict(member.verdict)},
@@ -66,6 +67,7 @@ _PLAIN = ("id", "task_id", "group_id", "attempt", "detail", "isolation", "parent
 def _trajectory_to_json(trajectory: Trajectory) -> dict[str, Any]:
     return {name: getattr(trajectory, name) for name in _PLAIN} | {
         "stop": trajectory.stop.value,
+        "branching": trajectory.branching.value,
         "prompt_ids": _packed(trajectory.prompt_ids, "<i4"),
         "turns": [_turn_to_json(turn) for turn in trajectory.turns],
         "usage": asdict(trajectory.usage),
@@ -77,6 +79,7 @@ def _trajectory_from_json(record: Mapping[str, Any]) -> Trajectory:
     return Trajectory(
         **{name: record[name] for name in _PLAIN},
         stop=StopReason(record["stop"]),
+        branching=Branching(record["branching"]),
         prompt_ids=_unpacked(record["prompt_ids"], "<i4"),
         turns=tuple(_turn_from_json(turn) for turn in record["turns"]),
         usage=Usage(**record["usage"]),
@@ -98,6 +101,7 @@ def _turn_to_json(turn: Turn) -> dict[str, Any]:
         | {"token_ids": _packed(seen.token_ids, "<i4")},
         "reward": turn.reward,
         "state_key": turn.state_key,
+        "score": turn.score,
     }
 
 
@@ -112,6 +116,7 @@ def _turn_from_json(record: Mapping[str, Any]) -> Turn:
         observation=Observation(**seen),
         reward=record["reward"],
         state_key=record["state_key"],
+        score=record["score"],
     )
 
 

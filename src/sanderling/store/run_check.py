@@ -243,11 +243,9 @@ def _checkpoints(reader: RunReader) -> Iterator[tuple[str, str]]:
                 f"{folder.name}: is of step {state.step} and policy version {state.policy_version}; metrics.jsonl has version "
                 f"{versions.get(state.step)} for it",
             )
-        if per_step and state.data_position != state.step * per_step:
-            yield (
-                "problem",
-                f"{folder.name}: data position {state.data_position} after {state.step} x {per_step} groups",
-            )
+        position = state.data_position.get("position") if isinstance(state.data_position, dict) else None
+        if per_step and position != state.step * per_step:
+            yield "problem", f"{folder.name}: data position {position} after {state.step} x {per_step} groups"
 
 
 def _log(reader: RunReader) -> Iterator[tuple[str, str]]:
