@@ -158,6 +158,7 @@ REFUSED = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_rows_become_tasks_that_are_graded_and_unusable_ones_are_refused_by_name(clones, tmp_path):
     root, commit = clones
     bad = [row(commit, instance_id=f"bad-{n}", **changes) for n, changes in enumerate(REFUSED.values())]

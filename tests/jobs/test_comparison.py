@@ -59,6 +59,7 @@ def _run(config, out):
     return asyncio.run(compare(config, out, stream=io.StringIO()))
 
 
+@pytest.mark.slow
 def test_arms_spend_one_budget_and_go_on_where_they_stopped(comparison, tmp_path):
     found = _run(comparison(), tmp_path / "out")
     told = found.as_json()
@@ -148,6 +149,7 @@ def test_the_ablation_differs_in_one_setting():
     assert {**masked, "name": ""} == {**unmasked, "name": ""}
 
 
+@pytest.mark.slow
 def test_the_ablation_trains_more_tokens_in_a_run(letters, tmp_path):
     from letter_runs import run_training
 

@@ -52,6 +52,7 @@ def test_a_run_learns_and_its_folder_holds_everything(letters, tmp_path):
     assert kinds[-1] == "finished"
 
 
+@pytest.mark.slow
 def test_shuffled_rewards_teach_nothing(letters, tmp_path):
     result = run_training(letters(steps=20, control="shuffled_rewards"), tmp_path / "run")
     assert result.eval_after["solve_rate"] < 0.5

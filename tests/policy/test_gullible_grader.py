@@ -32,6 +32,7 @@ def a_task(place):
     return place.tasks.get(TASK if TASK in ids else ids[0])
 
 
+@pytest.mark.slow
 def test_the_hack_pays_with_the_weak_grader_alone_and_honest_work_with_both(bubblewrap):
     weak, real = environment("weak"), environment("real")
     task = a_task(weak)

@@ -8,6 +8,7 @@ from functools import cache
 from itertools import islice
 from random import Random
 
+import pytest
 from fix_python.catalogue import problems
 from fix_python.splits import HELD_OUT, NEAR, TRAIN, assign
 from fix_python.warmup.corpus import (
@@ -106,6 +107,7 @@ def test_renaming_keeps_what_a_function_does() -> None:
             assert visible_report(source, calls)[1]
 
 
+@pytest.mark.slow
 def test_held_out_problems_are_nowhere_in_the_corpus() -> None:
     split = assign(list(problems().values()))
     held_out = [p for p in problems().values() if split[p.name] == HELD_OUT]
@@ -164,6 +166,7 @@ def test_the_kinds_of_demonstrations_come_as_often_as_the_stage_says() -> None:
             assert set(repaired) == {1, 2}
 
 
+@pytest.mark.slow
 def test_the_corpus_is_a_function_of_its_seed() -> None:
     drawn = []
     for seed in (5, 5, 6):

@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 
 import fix_python
+import pytest
 from fix_python.tasks import FILE, LIMITS
 from fix_python.warmup.corpus import Budget, CorpusConfig, Exercises, Shares, Stage, demonstrations
 from fix_python.warmup.exercises import (
@@ -76,6 +77,7 @@ def replayed(demonstration: Demonstration, exercise: Exercise) -> tuple[str, lis
     return (harness.prompt(task), *asyncio.run(act()))
 
 
+@pytest.mark.slow
 def test_the_environment_answers_what_the_demonstrations_show() -> None:
     config = CorpusConfig()
     seen: set[str] = set()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sanderling.environment import Environment
@@ -78,6 +78,7 @@ def test_the_uniform_order_passes_nothing_over(environment: Environment) -> None
     assert len(set(_run(stream, 0, 300, per_step=10))) == 300
 
 
+@settings(max_examples=30)
 @given(seed=st.integers(0, 5), stop=st.integers(1, 20), order=st.sampled_from(TaskOrder))
 def test_a_restored_stream_goes_on_with_the_same_tasks(seed: int, stop: int, order: TaskOrder) -> None:
     whole = TaskStream(_environment(), "train", seed=seed, order=order)

@@ -238,6 +238,7 @@ def local_backend() -> LocalBackend:
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.slow
 def test_a_backend_without_isolation_is_open_and_its_canaries_are_reached():
     dangerous = [check.id for check in CHECKS if check.dangerous and check.kind is Kind.ATTACK]
     expected = [*REACHED_UNISOLATED, *(REACHED_AS_ROOT if os.geteuid() == 0 else ())]

@@ -99,6 +99,7 @@ def test_a_directory_of_something_else_is_left_alone(shelf, tmp_path: Path) -> N
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
+@pytest.mark.slow
 def test_a_copy_on_the_sandbox_disk_is_refused(bubblewrap, shelf) -> None:
     """An installed release of the very package that tasks are made of, or a wheel of it, shows what is right."""
     files = {**shelf.files, "src/shelf/core.py": b"x = 1\n"}
@@ -152,6 +153,7 @@ def test_settings_out_of_range_are_refused() -> None:
             replace(SETTINGS, **change)
 
 
+@pytest.mark.slow
 def test_the_verifier_pays_the_fix_and_nothing_else(bubblewrap, shelf, tmp_path: Path) -> None:
     async def make(backend):
         return await make_tasks(shelf, tmp_path / "out", replace(SETTINGS, n=1), backend, quiet)

@@ -120,6 +120,7 @@ def sample_entries():
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a cut-off inside a collector callback
 @pytest.mark.parametrize("name", sorted(sample_entries()))
+@pytest.mark.slow
 def test_index_is_what_admission_finds(name):
     problem = problems()[name]
     found = {t.mutant.source: t for t in trials(problem, json.loads(index_text())["seed"]) if t.rejection is None}

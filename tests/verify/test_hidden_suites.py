@@ -247,6 +247,7 @@ def test_expected_values_are_not_in_the_sandbox():
     assert b"7001, 29" in observed  # inputs stay
 
 
+@pytest.mark.slow
 def test_a_folder_is_checked():
     _, folder = made()
 

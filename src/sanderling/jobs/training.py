@@ -25,6 +25,7 @@ from sanderling.config import Config
 from sanderling.engine.agreement import OnMismatch
 from sanderling.environment import Environment
 from sanderling.errors import CheckpointError, RunStopped, SanderlingError
+from sanderling.jobs.announcement import announcement, coarsest_dtype
 from sanderling.jobs.certificates import certificate_facts, check_isolation, require_certificate
 from sanderling.jobs.evaluation import draw_of
 from sanderling.jobs.resuming import close_log, open_ledger, prune_log, totals_of
@@ -248,12 +249,7 @@ def _label(step: int) -> str:
 
 def _tolerance(config: Config) -> float:
     """Return the gap of log-probabilities that is let pass: what rounding explains, or anything where that was asked for."""
-    return math.inf if config.sampling.on_mismatch == "allow" else TOLERANCE[_coarsest_dtype(config)]
-
-
-def _coarsest_dtype(config: Config) -> str:
-    """Return the dtype whose rounding sampler and trainer may differ by."""
-    return "bfloat16" if "bfloat16" in (config.engine.dtype, config.trainer.compute_dtype) else "float32"
+    return math.inf if config.sampling.on_mismatch == "allow" else TOLERANCE[coarsest_dtype(config)]
 
 
 async def _restore(job: _Training, learner: Any, stream: TaskStream) -> int:
@@ -297,55 +293,13 @@ def _save(job: _Training, learner: Any, stream: TaskStream, step: int) -> None:
     job.saved_step = step
 
 
-def _when_cut(config: Config) -> str:
-    rollout = config.rollout
-    penalty = f" (less {rollout.truncated_penalty})" if rollout.truncated_penalty else ""
-    if rollout.truncated_membership == "drop":
-        return f"counts nowhere{penalty}"
-    return ("is trained" if rollout.truncated_gradient == "train" else "is not trained") + penalty
-
-
 def _announce(job: _Training, estimator: Any) -> None:
-    from sanderling.engine.torch_model import native_bfloat16
-
-    config, limits, sandbox = job.config, job.tasks[0].limits, job.stage.capabilities
+    sandbox = job.stage.capabilities
     job.folder.append_event("sandbox", **asdict(sandbox), state_dir=str(default_state_dir()))
-    job.folder.append_event("tasks", split=config.split, count=len(job.environment.tasks.ids(config.split)))
+    job.folder.append_event("tasks", split=job.config.split, count=len(job.environment.tasks.ids(job.config.split)))
     job.progress.note(f"run {job.folder.path}")
-    judge = f", judged by {config.verifier}" if config.verifier else ""
-    judge += f", harness {config.harness}" if config.harness else ""
-    job.progress.note(
-        f"environment {job.environment.name} {job.environment.version}{judge}, policy {config.policy}, sandbox "
-        f"{config.sandbox.backend} (isolation {sandbox.isolation}), seed {config.seed}"
-    )
-    job.progress.note(
-        f"{config.steps} steps of {config.rollout.groups_per_step} tasks x {config.rollout.group_size} episodes, credit "
-        f"{config.credit.estimator}, staleness at most {config.rollout.max_staleness}, at most {limits.max_turns} turns and "
-        f"{limits.max_context_tokens} tokens; an episode cut by a limit gets reward "
-        f"{'of the state left behind' if config.rollout.truncated_reward == 'grade' else '0'} and "
-        f"{_when_cut(config)}"
-    )
-    if (forks := config.rollout.forks).continuations:
-        where = "one of its turns" if forks.turns == "one" else "each of its turns"
-        job.progress.note(
-            f"each episode is forked before {where}, {forks.continuations} times, and the forks "
-            f"{'are trained' if forks.use == 'tree' else 'measure values alone'}"
-        )
-    if config.critic.model != "none":
-        job.progress.note(
-            f"value model: {config.critic.model}, {config.critic.updates_per_step} updates per step, the policy waits "
-            f"{config.critic.warmup_steps} steps; where a limit cut an episode: {getattr(estimator, 'at_budget', 'terminal')}"
-        )
-    if limits.max_context_tokens == job.policy.window:
-        job.progress.note(f"contexts end at {job.policy.window} tokens, which is all that the model can read")
-    if _coarsest_dtype(config) == "bfloat16" and not native_bfloat16(config.engine.device):
-        job.progress.note(f"{config.engine.device} has no bfloat16 instructions: float32 may be as fast")
-    if config.trust.certificate == "none":
-        job.progress.note("no certificate: nobody has examined whether this environment's rewards are earned")
-    for risk in sandbox.open_risks:
-        job.progress.note(f"open in this sandbox mode: {risk}")
-    if config.control != "none":
-        job.progress.note(f"negative control: {config.control}; nothing should be learnt")
+    for line in announcement(job.config, job.environment, job.policy, job.tasks[0].limits, sandbox, estimator):
+        job.progress.note(line)
 
 
 async def _check_agreement(job: _Training, learner: Any) -> None:
@@ -356,8 +310,8 @@ async def _check_agreement(job: _Training, learner: Any) -> None:
         job.stage,
         learner,
         job.tasks[:4],
-        tolerance=TOLERANCE[_coarsest_dtype(job.config)],
-        worst=WORST[_coarsest_dtype(job.config)],
+        tolerance=TOLERANCE[coarsest_dtype(job.config)],
+        worst=WORST[coarsest_dtype(job.config)],
         on_mismatch=OnMismatch(job.config.sampling.on_mismatch),
     )
     job.folder.append_event("agreement", verdict=found.verdict.value, max_abs=found.max_abs, tokens=found.n)
