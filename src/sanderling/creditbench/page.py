@@ -16,7 +16,7 @@ from sanderling.creditbench.studies import QUESTIONS, STUDIES
 _HEAD = """\
 # Who among the turns earned the reward? Estimators against exact gradients
 
-`sanderling credit bench --out docs/results`, seed {seed}, {wall:.0f} s. [Numbers](credit-bench.json), and what the words mean:
+`sanderling credit bench --out docs/results`, seed {seed}. [Numbers](credit-bench.json), and what the words mean:
 [credit.md](../credit.md).
 
 *Turns for SNR 1*: environment turns after which a gradient's noise is as small as the gradient; fewer is better. *Cosine*: of
@@ -43,7 +43,7 @@ def write_results(result: BenchResult, folder: Path) -> list[Path]:
 
 def document(result: BenchResult) -> str:
     """Return the page as Markdown."""
-    parts = [_HEAD.format(seed=result.plan.seed, wall=result.wall_s), _answers(result)]
+    parts = [_HEAD.format(seed=result.plan.seed), _answers(result)]
     parts += [_environment(name, arms) for name, arms in result.qualities.items()]
     if result.curves:
         parts.append(
@@ -83,7 +83,7 @@ def _answers(result: BenchResult) -> str:
 def _environment(name: str, arms: Mapping[str, Quality]) -> str:
     lines = [
         f"## {name}\n",
-        f"{QUESTIONS[name].capitalize()}.\n",
+        f"{_sentence(QUESTIONS[name])}.\n",
         "| arm | cosine | turns for SNR 1 | |",
         "|---|---|---|---|",
     ]
@@ -100,7 +100,7 @@ def _study(name: str, arms: Mapping[str, Curves]) -> str:
     reference = next(iter(arms))
     lines = [
         f"### {name}\n",
-        f"{STUDIES[name].question.capitalize()}; {STUDIES[name].turns} turns.\n",
+        f"{_sentence(STUDIES[name].question)}; {STUDIES[name].turns} turns.\n",
         f"| arm | area | minus {reference} | final success | learning rate |",
         "|---|---|---|---|---|",
     ]
@@ -117,6 +117,10 @@ def _estimate(found: Estimate | None, digits: int) -> str:
     if found is None:
         return ""
     return f"{found.value:,.{digits}f} [{found.low:,.{digits}f}, {found.high:,.{digits}f}]"
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _note(arm: str) -> str:
