@@ -110,7 +110,7 @@ def test_turns_that_were_not_taken_have_no_coefficient():
 
 def test_losses_are_counted_and_random_ones_leave_the_direction():
     mdp = careful_or_gamble(LOSSY, max_turns=24)
-    found = measure_losses(Place(mdp=mdp, policy=reference_policy(mdp, 0.5)), 48, seed=0, share=0.2)
+    found = measure_losses(Place(mdp=mdp, policy=reference_policy(mdp, 0.5)), 24, seed=0, share=0.2)
     assert len(found) == 9
     whole = found["nothing lost"]
     assert found["requeue, random"].turns_per_update > 1.15 * whole.turns_per_update
@@ -118,7 +118,7 @@ def test_losses_are_counted_and_random_ones_leave_the_direction():
     for name in ("exclude, random", "requeue, random", "pad, random"):
         cosine = found[name].cosine
         assert cosine is not None
-        assert cosine.high > 0.97
+        assert cosine.high > 0.95
 
 
 def test_exact_advantages_learn():

@@ -67,7 +67,8 @@ def measure_arms(place: Place, arms: Mapping[str, Arm], updates: int, seed: int)
     runs = {name: _open(place, arm, np.random.default_rng([seed, n])) for n, (name, arm) in enumerate(arms.items())}
     warm_up = place.walks(WARM_UP, rng)
     for run in runs.values():
-        run.warm_up(warm_up, _groups(place, run.arm, warm_up))
+        if run.table is not None:
+            run.learn_values(warm_up, _groups(place, run.arm, warm_up))
     for first in range(0, updates, PIECE):
         walks = place.walks(min(PIECE, updates - first), rng)
         recorded: dict[tuple[Any, Any], list[Group]] = {}
@@ -96,9 +97,9 @@ class _Run:
     samples: list[FloatArray] = field(default_factory=list)  # (updates of a piece, F * A)
     turns: list[FloatArray] = field(default_factory=list)
 
-    def warm_up(self, walks: Walks, groups: Sequence[Group]) -> None:
-        if self.table is not None:
-            self._coefficients(walks, groups)
+    def learn_values(self, walks: Walks, groups: Sequence[Group]) -> None:
+        """Teach the value table; the gradients are thrown away."""
+        self._coefficients(walks, groups)
 
     def add(self, walks: Walks, groups: Sequence[Group]) -> None:
         coefficients, auxiliary = self._coefficients(walks, groups)
