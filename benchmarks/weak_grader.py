@@ -120,6 +120,7 @@ def train(run: Path, arm: str, policy: Path, options: argparse.Namespace) -> Non
         shutil.rmtree(run)
     command = [sys.executable, "-m", "sanderling.cli", "train", "--run", str(run), *(["--resume"] if started else [])]
     command += ["--environment=fix_python.gullible:environment", f"--policy={policy}", f"--steps={options.steps}"]
+    command += ["--trust.certificate=none"]  # its weak grader is the point
     command += [f"--evaluation.tasks={options.tasks}", f"--seed={run.name.rpartition('-')[2]}", *arguments_of(arm)]
     print("$", *command[1:], flush=True)
     subprocess.run(command, check=True)
