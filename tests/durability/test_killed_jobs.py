@@ -24,6 +24,7 @@ STEPS = 6
 SETTINGS = {
     "environment": "sanderling.testing.letters:letter_environment",
     "sandbox.backend": "bubblewrap",
+    "trust.certificate": "none",
     "steps": STEPS,
     "evaluation.tasks": 2,
     "rollout.groups_per_step": 2,
