@@ -20,7 +20,7 @@ from sanderling.testing.tiny_model import tiny_llama_folder
 
 pytestmark = pytest.mark.slow
 
-STEPS = 6
+STEPS = 18  # so many that no life before the last one comes to the end
 SETTINGS = {
     "environment": "sanderling.testing.letters:letter_environment",
     "sandbox.backend": "bubblewrap",
@@ -76,6 +76,7 @@ def test_killed_at_three_moments_the_run_ends_as_if_it_had_not_been(tmp_path, st
         before = sum(file.read_bytes().count(b"\n") for file in (run / "episodes").glob("*.jsonl"))
         wait_for(run, process, before + dice.randrange(5, 60))
         time.sleep(dice.random())
+        assert process.poll() is None, f"it ended with {process.returncode} before it could be killed"
         process.kill()
         process.communicate()
     finished = subprocess.run(command(run, "--resume", **changes), capture_output=True, text=True, check=False)
