@@ -10,8 +10,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from sanderling import jobs
-from sanderling.assemble import load_environment, load_policy_folder, make_model, make_torch_engine, open_stage
+from sanderling.assemble import load_environment, load_policy_folder, open_stage
 from sanderling.batch.rows import assign_credit, training_rows
+from sanderling.compute import make_model, make_torch_engine
 from sanderling.config import Config, load_config
 from sanderling.credit.catalogue import load_estimator
 from sanderling.engine.weights import push

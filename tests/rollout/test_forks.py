@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from stages import TOKENIZER, run_group, stage, text_engine
+from stages import TOKENIZER, run_group, stage, text_engine, thinking_stage
 from test_rows_of_an_episode import GOOD
 
 from sanderling.batch.checks import check_trained_once
@@ -26,11 +26,9 @@ from sanderling.rollout.lockstep import LockstepEngine
 from sanderling.rollout.scheduler import start_group
 from sanderling.sandbox.protocol import Kept
 from sanderling.testing import records
-from sanderling.testing.chat_templates import KINDS
 from sanderling.testing.engines import ScriptedEngine
 from sanderling.testing.environments import FIX, calc_commands, calc_environment
 from sanderling.testing.sandboxes import Faults, MemoryBackend, MemorySandbox
-from sanderling.testing.toy_tokenizer import ToyTokenizer
 from sanderling.types import Branching, Gradient, Limits, Membership, Ungraded
 
 
@@ -253,19 +251,7 @@ def test_cancelled_forks_leave_nothing_behind():
 
 
 def test_an_episode_of_several_rows_is_forked_in_its_row():
-    chosen = KINDS["thinking"]
-    tokenizer = ToyTokenizer(special_tokens=chosen.special, eos=chosen.end, chat_template=chosen.template)
-
-    class _Engine(ScriptedEngine):
-        async def generate(self, request):
-            answered = tokenizer.decode_marked(request.context_ids.tolist()).count("<tool_response>")
-            self.policy = lambda context: GOOD[answered]
-            return await super().generate(request)
-
-    engine = _Engine(policy=lambda context: "", tokenizer=tokenizer, end_token=chosen.end)
-    environment = calc_environment(limits=Limits(max_context_tokens=20_000))
-    environment = replace(environment, harness=ToolCallHarness(test_argv=("test",)))
-    group, *_ = run_group(stage(engine, environment, tokenizer=tokenizer), forks(continuations=1, turns="every"))
+    group, *_ = run_group(thinking_stage(GOOD), forks(continuations=1, turns="every"))
     rows = {m.trajectory.id: m.trajectory for m in group.members}
     assert list(rows) == ["g/0.0", "g/0.0+1", "g/0.0+2", "g/0.0~1.0.0", "g/0.0~1.0.0+1", "g/0.0~2.0.0"]
     assert [(rows[n].parent_id, rows[n].forked_at) for n in list(rows)[3:]] == [

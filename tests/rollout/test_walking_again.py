@@ -8,11 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fix_python import environment as fix_python
-from stages import TOKENIZER, run_group, stage, text_engine
+from stages import TOKENIZER, run_group, stage, text_engine, thinking_stage
 from test_rows_of_an_episode import GOOD, play
 
 from sanderling.errors import ReplayError
-from sanderling.harness.tool_call_harness import ToolCallHarness
 from sanderling.rollout.config import ForkConfig, RolloutConfig
 from sanderling.rollout.episode import Plan
 from sanderling.rollout.forking import RolloutParts, run_with_forks, start_forks
@@ -23,11 +22,9 @@ from sanderling.sandbox.protocol import Command, ExecResult
 from sanderling.state_identity import StateIdentity
 from sanderling.store.reader import RunReader
 from sanderling.store.run_folder import RunFolder
-from sanderling.testing.chat_templates import KINDS
 from sanderling.testing.engines import ScriptedEngine
 from sanderling.testing.environments import FIX, calc_commands, calc_environment
 from sanderling.testing.sandboxes import MemoryBackend, result
-from sanderling.testing.toy_tokenizer import ToyTokenizer
 from sanderling.types import Branching, Group, Limits, Membership
 
 STEPS = ["test", "show", FIX, "undo", FIX, "submit"]
@@ -141,19 +138,7 @@ def test_an_episode_of_several_rows_is_walked_through_all_of_them():
     group, *_ = play("thinking", [GOOD])
     (episode,) = recorded_episodes([m.trajectory for m in group.members])
     assert len(episode.rows) == 3
-    chosen = KINDS["thinking"]
-    tokenizer = ToyTokenizer(special_tokens=chosen.special, eos=chosen.end, chat_template=chosen.template)
-
-    class _Engine(ScriptedEngine):
-        async def generate(self, request):
-            answered = tokenizer.decode_marked(request.context_ids.tolist()).count("<tool_response>")
-            self.policy = lambda context: GOOD[answered]
-            return await super().generate(request)
-
-    engine = _Engine(policy=lambda context: "", tokenizer=tokenizer, end_token=chosen.end)
-    environment = calc_environment(limits=Limits(max_context_tokens=20_000))
-    environment = replace(environment, harness=ToolCallHarness(test_argv=("test",)))
-    found = _continue(episode, stage(engine, environment, tokenizer=tokenizer), [1, 2])
+    found = _continue(episode, thinking_stage(GOOD), [1, 2])
     assert [m.trajectory.parent_id for m in found[1]] == ["g/0.0+1", "g/0.0~1.0.0", "g/0.0+1", "g/0.0~1.1.0"]
     assert [m.trajectory.parent_id for m in found[2]] == ["g/0.0+2"] * 2
     assert np.array_equal(found[1][1].trajectory.prompt_ids, episode.rows[2].prompt_ids), "rewritten as in the record"

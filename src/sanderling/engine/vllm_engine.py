@@ -11,6 +11,7 @@ import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
 import httpx
@@ -71,7 +72,7 @@ class VllmEngine:
         server: it must have been started with VLLM_SERVER_DEV_MODE=1 (reloading weights) and
             `--logprobs-mode processed_logprobs` (log-probabilities of what is drawn from).
         folder: the policy's Hugging Face folder; its weights are those that the server started with.
-        weights_folder: pushed weights are written to it; the server reads them under the same path.
+        weights_folder: pushed weights are written to it; the server reads them under the same path. None: a temporary one.
         dtype: of the server's weights, "float32", "bfloat16" or "float16".
         request_s: seconds without a token after which a request has failed.
 
@@ -81,10 +82,14 @@ class VllmEngine:
     """
 
     def __init__(
-        self, server: Server, *, folder: Path, weights_folder: Path, dtype: str, request_s: float = 600.0
+        self, server: Server, *, folder: Path, weights_folder: Path | None, dtype: str, request_s: float = 600.0
     ) -> None:
         self._server = server
         self._folder = folder
+        self._temporary: TemporaryDirectory[str] | None = None
+        if weights_folder is None:
+            self._temporary = TemporaryDirectory(prefix="sanderling-weights-")
+            weights_folder = Path(self._temporary.name)
         self._weights_folder = weights_folder
         self._dtype = dtype
         self._client = httpx.AsyncClient(
@@ -127,9 +132,12 @@ class VllmEngine:
             try:
                 await stream
             except asyncio.CancelledError:
-                if self._open.is_set() or not stream.cancelled():
+                # By a push it is the stream that is cancelled, and the action goes on; else it is we.
+                if (task := asyncio.current_task()) is not None and task.cancelling():
                     stream.cancel()
-                    raise  # it is we who are cancelled, not the stream by a push
+                    raise
+                if self._closed:
+                    raise EngineError("the engine was closed before the action was complete") from None
             finally:
                 self._streams.discard(stream)
         return Action(
@@ -179,6 +187,8 @@ class VllmEngine:
             stream.cancel()
         await self._client.aclose()
         await self._server.close()
+        if self._temporary is not None:
+            self._temporary.cleanup()
 
     # -- sampling
 

@@ -19,8 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from sanderling.assemble import limits_within, load_environment, load_policy_folder, open_stage, set_threads
+from sanderling.assemble import limits_within, load_environment, load_policy_folder, open_stage
 from sanderling.batch.rows import assign_credit
+from sanderling.compute import set_threads
 from sanderling.config import Config
 from sanderling.credit.catalogue import ESTIMATORS, load_estimator
 from sanderling.credit.fork_values import with_fork_values

@@ -7,7 +7,8 @@ from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 
-from sanderling.assemble import limits_within, load_environment, load_policy_folder, open_stage, set_threads
+from sanderling.assemble import limits_within, load_environment, load_policy_folder, open_stage
+from sanderling.compute import set_threads
 from sanderling.config import Config, EvaluationConfig
 from sanderling.errors import ConfigError, RunFolderError
 from sanderling.learn.evaluation import Draw, Evaluation, choose_tasks, evaluate

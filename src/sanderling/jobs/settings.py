@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sanderling import __version__
-from sanderling.assemble import threads, trainer_threads
+from sanderling.compute import threads, trainer_threads
 from sanderling.config import Config, load_config
 from sanderling.credit.catalogue import load_estimator
 from sanderling.credit.protocol import CreditEstimator, LearnsValues, check_needs

@@ -9,18 +9,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-from sanderling.assemble import (
-    Policy,
-    limits_within,
-    load_environment,
-    load_policy_folder,
-    make_model,
-    open_stage,
-    set_threads,
-    trainer_threads,
-)
+from sanderling.assemble import Policy, limits_within, load_environment, load_policy_folder, open_stage
+from sanderling.compute import make_model, set_threads, trainer_threads
 from sanderling.config import Config
 from sanderling.engine.agreement import OnMismatch
 from sanderling.environment import Environment
@@ -50,6 +42,9 @@ TOLERANCE = {"float32": 1e-4, "bfloat16": 5e-2}
 
 WORST = {"float32": 1.0, "bfloat16": 10.0}
 """How much larger than that it may be on one token of the start-up check: bfloat16 is far off on unlikely tokens."""
+
+if TYPE_CHECKING:
+    from sanderling.learn.loop import Parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,8 +158,7 @@ def _learner(job: _Training) -> Any:
 
 
 async def _train(job: _Training, stream: TaskStream, estimator: Any) -> TrainResult:
-    from sanderling.learn.loop import Hooks, Parts
-    from sanderling.learn.loop import train as run_steps
+    from sanderling.learn.loop import Parts
 
     config = job.config
     set_threads(config)
@@ -190,15 +184,26 @@ async def _train(job: _Training, stream: TaskStream, estimator: Any) -> TrainRes
         tolerance=_tolerance(config),
         watch=job.watch,
     )
-    finished = done
+    finished = await _run_steps(job, parts, done)
+    after = await _evaluate(job, "after", step=finished)
+    return await asyncio.to_thread(_finish, job, finished, before, after)
+
+
+async def _run_steps(job: _Training, parts: Parts, done: int) -> int:
+    """Run the steps after `done`, up to the last one or to the end of the budget; return the last one that was finished.
+
+    Whatever ends it, the checkpoint of the last finished step is on disk.
+    """
+    from sanderling.learn.loop import Hooks, train
+
+    config, stream, finished = job.config, parts.scheduler.stream, done
+    states = StateWatch(config.credit.estimator, parts.estimator)
 
     def commit(report: StepReport) -> None:
         nonlocal finished
         finished = report.step
         if report.step % config.checkpoint.every == 0 or report.step == config.steps:
-            _save(job, learner, stream, report.step)
-
-    states = StateWatch(config.credit.estimator, estimator)
+            _save(job, parts.learner, stream, report.step)
 
     async def after_step(report: StepReport) -> None:
         job.progress.step(report)
@@ -214,17 +219,16 @@ async def _train(job: _Training, stream: TaskStream, estimator: Any) -> TrainRes
     job.progress.phase("training")
     try:
         if not job.spent(done):
-            await run_steps(parts, Hooks(commit=commit, after_step=after_step), first=done + 1, last=config.steps)
+            await train(parts, Hooks(commit=commit, after_step=after_step), first=done + 1, last=config.steps)
     except _BudgetSpent:
         job.progress.note(f"the budget of {config.turn_budget} turns is spent after step {finished}")
         if finished > job.saved_step:
-            _save(job, learner, stream, finished)
+            _save(job, parts.learner, stream, finished)
     except (KeyboardInterrupt, asyncio.CancelledError, RunStopped):
         if finished > job.saved_step:
-            _save(job, learner, stream, finished)
+            _save(job, parts.learner, stream, finished)
         raise
-    after = await _evaluate(job, "after", step=finished)
-    return await asyncio.to_thread(_finish, job, finished, before, after)
+    return finished
 
 
 class _BudgetSpent(Exception):

@@ -1,0 +1,84 @@
+"""What computes in a run: the policy's model, the built-in engines, and how many threads each may use."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from sanderling.config import Config
+from sanderling.engine.protocol import Engine
+
+
+def make_model(config: Config, folder: Path, *, dtype: str) -> Any:
+    """Load one copy of the policy's model, for the sampler or for the trainer.
+
+    Raises:
+        ModelError: the policy can't be loaded.
+        ConfigError: the device is not there, or has no bfloat16 arithmetic and it is asked for.
+    """
+    from sanderling.engine.torch_model import Attention, ModelDtype, check_device, load_model
+
+    check_device(config.engine.device, bfloat16="bfloat16" in (dtype, config.trainer.compute_dtype))
+    return load_model(
+        folder,
+        dtype=ModelDtype(dtype),
+        attention=Attention(config.engine.attention),
+        device=config.engine.device,
+    )
+
+
+def make_torch_engine(config: Config, folder: Path) -> Engine:
+    """Return the built-in engine."""
+    from sanderling.engine.torch_decoder import Prompts
+    from sanderling.engine.torch_engine import TorchEngine
+
+    model = make_model(config, folder, dtype=config.engine.dtype)
+    return TorchEngine(
+        model,
+        max_batch=config.engine.max_batch,
+        threads=threads(config),
+        prompts=Prompts(config.engine.prompts),
+    )
+
+
+def make_vllm_engine(config: Config, folder: Path) -> Engine:
+    """Return an engine over a vLLM server, which is started where none is named.
+
+    Raises:
+        EngineError: it doesn't start.
+    """
+    from sanderling.engine.vllm_engine import RunningServer, VllmEngine
+    from sanderling.engine.vllm_server import start_server
+
+    settings = config.engine.vllm
+    if settings.url:
+        server = RunningServer(settings.url)
+    else:
+        server = start_server(folder, settings, dtype=config.engine.dtype, device=config.engine.device)
+    return VllmEngine(
+        server,
+        folder=folder,
+        weights_folder=Path(settings.weights_folder) if settings.weights_folder else None,
+        dtype=config.engine.dtype,
+        request_s=settings.request_s,
+    )
+
+
+def threads(config: Config) -> int:
+    """Return the number of CPU threads that torch may use: all cores but one, which tools and event loop need."""
+    return config.engine.threads or max(1, len(os.sched_getaffinity(0)) - 1)
+
+
+def trainer_threads(config: Config) -> int:
+    """Return the number of CPU threads for the trainer: all cores where nothing is sampled meanwhile."""
+    alone = len(os.sched_getaffinity(0)) if config.rollout.max_staleness == 0 else threads(config)
+    return config.trainer.threads or config.engine.threads or alone
+
+
+def set_threads(config: Config) -> None:
+    """Bound torch's threads and seed its generator; the sampler draws from streams of its own."""
+    import torch
+
+    torch.set_num_threads(threads(config))
+    torch.manual_seed(config.seed)
