@@ -32,7 +32,7 @@ def test_a_full_disk_ends_the_log_with_whole_records_before_it(disk):
     log = EpisodeLog(disk / "episodes", process=1, behind=0)
     ledger = Ledger(log=log)
     ledger.note_weights(0, "w0")
-    log.begin(Standing(step=0, weights={0: "w0"}, accounts=ledger.snapshot(), ahead={}))
+    log.begin(Standing(step=0, weights={0: "w0"}, accounts=ledger.snapshot(), reported={}, ahead={}))
     accepted = []
     with pytest.raises(
         RunFolderError, match=r"can't append to .*000000\.01\.jsonl: No space left on device; free space"

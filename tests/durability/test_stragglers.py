@@ -149,7 +149,7 @@ def test_the_late_result_of_an_attempt_that_could_not_be_cancelled_is_refused_an
     log = EpisodeLog(tmp_path / "episodes", process=1, behind=0)
     ledger = Ledger(log=log)
     ledger.note_weights(0, parts.engine.fingerprint())
-    log.begin(Standing(step=0, weights=ledger.earlier.weights, accounts=ledger.snapshot(), ahead={}))
+    log.begin(Standing(step=0, weights=ledger.earlier.weights, accounts=ledger.snapshot(), reported={}, ahead={}))
 
     async def job() -> tuple[Group, float]:
         found = await group_of(parts, ledger, retries=1, size=2)

@@ -42,7 +42,7 @@ def begun(folder, process: int = 1, step: int = 0, **ahead: str) -> Ledger:
     log = EpisodeLog(folder, process=process, behind=1)
     ledger = Ledger(log=log)
     ledger.note_weights(0, "w0")
-    log.begin(Standing(step=step, weights={0: "w0"}, accounts=ACCOUNTS, ahead=ahead))
+    log.begin(Standing(step=step, weights={0: "w0"}, accounts=ACCOUNTS, reported=ACCOUNTS, ahead=ahead))
     return ledger
 
 
@@ -89,7 +89,8 @@ def test_accounts_of_untrained_groups_outlive_the_process(tmp_path):
     assert ledger.close_step(2) == ACCOUNTS | {"graded": 1, "running": 0}
 
 
-def test_accounts_of_what_can_not_be_recalled_are_taken_back(tmp_path):
+@pytest.mark.parametrize("resumes", [1, 2])  # a second process is killed before it ends a step
+def test_accounts_of_what_can_not_be_recalled_are_taken_back(tmp_path, resumes):
     ledger = begun(tmp_path)
     ledger.start("g/0.0")
     ledger.start("g/1.0")
@@ -97,8 +98,10 @@ def test_accounts_of_what_can_not_be_recalled_are_taken_back(tmp_path):
     ledger.close_step(1)
     ledger.log.close()
     files(tmp_path)[0][0].unlink()  # the record is lost, the accounts after step 1 are not
-    ledger = resumed(tmp_path, {0: "w0"}, step=1)
-    assert ledger.snapshot() == ACCOUNTS
+    for _ in range(resumes):
+        ledger.log.close()
+        ledger = resumed(tmp_path, {0: "w0"}, step=1)
+        assert ledger.snapshot() == ACCOUNTS
     for name in ("g/0.0", "g/1.0"):
         assert ledger.recall(name) is None
         ledger.start(name)
@@ -109,7 +112,7 @@ def test_accounts_of_what_can_not_be_recalled_are_taken_back(tmp_path):
 def test_where_the_log_is_gone_what_ran_is_ungraded():
     ledger = Ledger()
     accounts = ACCOUNTS | {"submitted": 5, "graded": 3, "running": 2}
-    ledger.restore(Standing(step=1, weights={}, accounts=accounts, ahead={}))
+    ledger.restore(Standing(step=1, weights={}, accounts=accounts, reported=accounts, ahead={}))
     assert ledger.snapshot() == ACCOUNTS | {"submitted": 5, "graded": 3, "ungraded": 2}
     assert ledger.close_step(2) == ACCOUNTS | {"ungraded": 2}
 

@@ -32,7 +32,7 @@ def open_ledger(folder: RunFolder, rollout: RolloutConfig, step: int, version: i
     else:
         totals = totals_of(folder.reader().reports())
         accounts = {name: totals.get(name, 0) for name in Ledger().snapshot()}
-        standing = Standing(step=step, weights={version: fingerprint}, accounts=accounts, ahead={})
+        standing = Standing(step=step, weights={version: fingerprint}, accounts=accounts, reported=accounts, ahead={})
     log = EpisodeLog(folder.episodes, process=found.processes + 1, behind=rollout.max_staleness)
     older = {v: name for v, name in standing.weights.items() if v <= version}
     # Forks begin in sandboxes of their parent, which are gone: such an episode is run again with its forks.

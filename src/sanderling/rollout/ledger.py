@@ -51,7 +51,9 @@ class Ledger:
     refused: int = 0
     stops: Counter[str] = field(default_factory=Counter)
     _ahead: dict[str, dict[str, _State]] = field(default_factory=dict)  # attempts of groups not handed over, by group
-    _mark: dict[str, int] = field(default_factory=dict)  # snapshot at the end of the last step
+    _mark: dict[str, int] = field(
+        default_factory=dict
+    )  # what the reports add up to: the accounts at the end of the last step
 
     def restore(self, standing: Standing) -> None:
         """Take over the accounts of earlier processes, as they were at the step from which the run goes on.
@@ -59,8 +61,8 @@ class Ledger:
         Attempts of untrained groups that can't be recalled are taken out: they are submitted again. What ran and has no name
         in the log is ungraded: nobody knows any more what it was.
         """
-        self._mark = dict(standing.accounts)
-        for name, value in self._mark.items():
+        self._mark = dict(standing.reported)
+        for name, value in standing.accounts.items():
             setattr(self, name, value)
         for name, state in standing.ahead.items():
             if self.earlier.has(name):
@@ -166,7 +168,13 @@ class Ledger:
     def standing(self, step: int) -> Standing:
         """Return where the run stands, for the log."""
         ahead = {name: state.value for attempts in self._ahead.values() for name, state in attempts.items()}
-        return Standing(step=step, weights=dict(self.earlier.weights), accounts=self.snapshot(), ahead=ahead)
+        return Standing(
+            step=step,
+            weights=dict(self.earlier.weights),
+            accounts=self.snapshot(),
+            reported=dict(self._mark),
+            ahead=ahead,
+        )
 
     def check(self) -> None:
         """Raise InvariantViolation if the accounts do not add up."""

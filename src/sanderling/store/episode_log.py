@@ -34,6 +34,7 @@ class Standing:
     step: int  # optimiser steps done
     weights: Mapping[int, str]  # fingerprint by policy version, of those that untrained tokens may come from
     accounts: Mapping[str, int]  # `Ledger.snapshot()`
+    reported: Mapping[str, int]  # the accounts to which the reports up to the step add up; other after a resume
     ahead: Mapping[
         str, str
     ]  # attempts whose group isn't trained yet: running, graded, ungraded or stored, by trajectory id
@@ -116,6 +117,7 @@ class EpisodeLog:
                 "step": standing.step,
                 "weights": {str(version): name for version, name in standing.weights.items()},
                 "accounts": dict(standing.accounts),
+                "reported": dict(standing.reported),
                 "ahead": dict(standing.ahead),
             }
         )
@@ -257,6 +259,7 @@ def _standing(record: Mapping[str, Any]) -> Standing:
         step=record["step"],
         weights={int(version): name for version, name in record["weights"].items()},
         accounts=record["accounts"],
+        reported=record.get("reported", record["accounts"]),
         ahead=record["ahead"],
     )
 

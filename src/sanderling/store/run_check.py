@@ -158,16 +158,17 @@ def _all_stored(
     running = reports[-1].counts.get("running", 0)
     if not standings and running:
         return
-    if total["graded"] != stored["member"] + ahead["graded"]:
+    graded = standings[-1].accounts["graded"] if standings else total["graded"]
+    if graded != stored["member"] + ahead["graded"]:
         yield (
             "problem",
-            f"{total['graded']} episodes were graded, {stored['member']} are stored with their steps and {ahead['graded']} "
+            f"{graded} episodes were graded, {stored['member']} are stored with their steps and {ahead['graded']} "
             "wait for theirs",
         )
-    if standings and standings[-1].accounts["submitted"] != total["submitted"]:
+    if standings and standings[-1].reported["submitted"] != total["submitted"]:
         yield (
             "problem",
-            f"the log has {standings[-1].accounts['submitted']} submitted attempts after step {reports[-1].step}, "
+            f"the log has {standings[-1].reported['submitted']} submitted attempts after step {reports[-1].step}, "
             f"metrics.jsonl has {total['submitted']}",
         )
 
