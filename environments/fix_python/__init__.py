@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sanderling.sandbox.protocol import PYTHON, Kept
+
 if TYPE_CHECKING:
     from sanderling.environment import Environment
 
 FOLDER = Path(__file__).parent
-VISIBLE_TESTS = ("python3", "-I", "-S", "/tools/visible.py")
+VISIBLE_TESTS = (*PYTHON, "/tools/visible.py")
 
 
 def environment() -> Environment:
@@ -18,7 +20,6 @@ def environment() -> Environment:
     from fix_python.tasks import FILE, FixPythonTasks
     from sanderling.environment import Environment
     from sanderling.harness.line_edit import AnswerToChange, LineEditHarness
-    from sanderling.sandbox.protocol import Kept
     from sanderling.verify.observation import ObservationVerifier
 
     tasks = FixPythonTasks()

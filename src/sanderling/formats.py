@@ -15,7 +15,7 @@ from sanderling.environment import Environment
 from sanderling.errors import TaskError
 from sanderling.harness import example_check
 from sanderling.harness.line_edit import AnswerToChange, LineEditHarness
-from sanderling.sandbox.protocol import Kept
+from sanderling.sandbox.protocol import PYTHON, Kept
 from sanderling.tasks.formats.harbor_tasks import HarborTasks
 from sanderling.tasks.formats.humanevalpack import FILE, HumanEvalPackTasks, read_rows
 from sanderling.types import Task
@@ -51,7 +51,7 @@ def humanevalpack(path: str, held_out: float = 0.3) -> Environment:
         TaskError: the file is missing or holds something else.
     """
     tasks = HumanEvalPackTasks(read_rows(Path(path)), held_out)
-    visible_tests = ("python3", "-I", "-S", "/tools/example.py")
+    visible_tests = (*PYTHON, "/tools/example.py")
     return Environment(
         name="humanevalpack",
         version="1",

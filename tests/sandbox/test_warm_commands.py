@@ -13,7 +13,7 @@ import pytest
 from sanderling.sandbox.bubblewrap import BubblewrapBackend
 from sanderling.sandbox.doctor import probe_bubblewrap
 from sanderling.sandbox.local import LocalBackend
-from sanderling.sandbox.protocol import Command, Kept, SandboxBackend, SandboxSpec, Start
+from sanderling.sandbox.protocol import PYTHON, Command, Kept, SandboxBackend, SandboxSpec, Start
 from sanderling.testing.warm_scripts import WARM_SCRIPTS
 from sanderling.types import Limits
 
@@ -29,7 +29,7 @@ def spec(script: str, kept: Kept) -> SandboxSpec:
 
 
 def command(start: Start = Start.WARM, **changes) -> Command:
-    argv = ("python3", "-I", "-S", SCRIPT, "a b", "--c")
+    argv = (*PYTHON, SCRIPT, "a b", "--c")
     return dataclasses.replace(Command(argv=argv, stdin=b"input", start=start), **changes)
 
 
@@ -87,9 +87,9 @@ REFUSED = (
         *REFUSED,
         {"cwd": "sub"},
         {"env": {"ADDED": "1"}},
-        {"argv": ("python3", "-I", "-S", SCRIPT, "x" * 40_000)},
-        {"argv": ("python3", "-I", "-S", "/tools/missing.py")},
-        {"argv": ("python3", "-I", "-S", "/tools/../tools/script.py")},
+        {"argv": (*PYTHON, SCRIPT, "x" * 40_000)},
+        {"argv": (*PYTHON, "/tools/missing.py")},
+        {"argv": (*PYTHON, "/tools/../tools/script.py")},
         {"argv": ("python3", "-S", SCRIPT)},
         {"argv": ("sh", "-c", "env | sort; pwd; cat; ls /proc/self/fd")},
     ],

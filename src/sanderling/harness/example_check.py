@@ -1,4 +1,4 @@
-"""A visible test for one module: `python3 -I -S /tools/example.py`, in the agent's sandbox.
+"""A visible test for one module: `python3 -P -s -S /tools/example.py`, in the agent's sandbox.
 
 It runs solution.py, then example_test.py beside it with the same names, and prints `ok` or what stopped it:
 

@@ -4,7 +4,7 @@ A container per sandbox: no network, no capability, no way to gain privileges, a
 processes, memory and processors, and a size-limited tmpfs at each of its three writable places. Its first process is ours
 (`container_init`), so that a command costs no start of a container and ends with everything that it started.
 
-The image is the caller's: it needs a Python 3.10 on its PATH, and nothing is ever pulled.
+The image is the caller's: it needs a Python 3.11 on its PATH, and nothing is ever pulled.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ContainerBackend:
             runs elsewhere doesn't see it; specs with read-only files are refused then.
         max_running: commands that may run at once; others wait. None: twice the number of cores.
         cpus: processors that a sandbox may use at once; 0.0: as many as there are.
-        python: interpreter of the images that runs the first process, 3.10 or newer.
+        python: interpreter of the images that runs the first process, 3.11 or newer.
     """
 
     def __init__(
@@ -140,9 +140,9 @@ class ContainerBackend:
             return await ContainerChannel.open(words, Path(plan.seccomp).parent, spec.limits.sandbox_create_s)
         except ChannelLost as error:
             text = str(error)
-            if "3.10 or newer" in text or ("executable file" in text and plan.python in text):
+            if "3.11 or newer" in text or ("executable file" in text and plan.python in text):
                 raise SandboxUnavailable(
-                    f"image {plan.image!r} has no Python 3.10 or newer as {plan.python!r}: {text}"
+                    f"image {plan.image!r} has no Python 3.11 or newer as {plan.python!r}: {text}"
                 ) from error
             raise lost(self.engine, error) from error
 

@@ -34,8 +34,8 @@ _MODULES = (
 # What the container is started with. It takes its modules from its input and runs the last one.
 BOOT = """
 import json, sys, types
-if sys.version_info < (3, 10):
-    sys.exit("the image's Python is " + sys.version.split()[0] + "; 3.10 or newer is needed")
+if sys.version_info < (3, 11):
+    sys.exit("the image's Python is " + sys.version.split()[0] + "; 3.11 or newer is needed")
 source = open(0, "rb", buffering=0, closefd=False)
 left, parts = int(source.readline() or 0), []
 while left:

@@ -1,6 +1,6 @@
 """The first process of a container: runs commands, reads and writes files, and kills whatever a command leaves.
 
-It gets its own source through its standard input (`container_channel`), so that an image needs nothing but a Python 3.10, and
+It gets its own source through its standard input (`container_channel`), so that an image needs nothing but a Python 3.11, and
 imports nothing but the standard library and the modules that came along. As process 1 of a pid namespace it can't be killed,
 stopped or traced from inside; its commands run as the same unprivileged user and never hold a descriptor of its own.
 

@@ -20,6 +20,8 @@ ENVIRONMENT = {
     "TMPDIR": "/tmp",
     # bytecode holds the time of its source: with it, equal workspaces would get unequal digests
     "PYTHONDONTWRITEBYTECODE": "1",
+    # sets of strings are walked in one order, so that an episode repeats; graders choose an order of their own
+    "PYTHONHASHSEED": "0",
 }
 _PACKAGES = {"site-packages", "dist-packages"}
 _TOO_MUCH = {"/", "/home", "/root", "/opt", "/etc", "/var", "/tmp"}

@@ -22,6 +22,10 @@ from typing import Protocol
 from sanderling.errors import SandboxUnavailable
 from sanderling.types import Limits, Submission
 
+# How scripts at /tools are started: they see no packages and no modules of the agent's. Unlike -I this minds PYTHONHASHSEED,
+# which says in what order sets of strings are walked.
+PYTHON = ("python3", "-P", "-s", "-S")
+
 
 class Kept(StrEnum):
     """What lives on between the commands of a sandbox, besides its files."""
@@ -36,9 +40,9 @@ class Start(StrEnum):
     """How a command may begin. The result is the same, the price isn't."""
 
     FRESH = "fresh"  # as a program of its own
-    # In a fork of an interpreter that runs already. For `python3 -I -S /tools/<script> ...` where an interpreter is kept;
-    # everything else, and everything on a backend that keeps none, begins fresh. What a warm script can tell: it shares the
-    # seed of hashes with the sandbox's other warm scripts, and /proc/self/cmdline isn't its own.
+    # In a fork of an interpreter that runs already. For `python3 -P -s -S /tools/<script> ...` where an interpreter is kept;
+    # everything else, and everything on a backend that keeps none, begins fresh. What a warm script can tell:
+    # /proc/self/cmdline isn't its own.
     WARM = "warm"
 
 

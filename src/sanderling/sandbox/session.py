@@ -14,7 +14,7 @@ from sanderling.sandbox.launcher import wire
 from sanderling.sandbox.launcher.cgroups import Kills
 from sanderling.sandbox.launcher.root import INTERPRETER_BIN, INTERPRETER_INIT, SESSION_INIT
 from sanderling.sandbox.launcher_client import LauncherClient, LauncherError, Reply
-from sanderling.sandbox.protocol import Command, Kept
+from sanderling.sandbox.protocol import PYTHON, Command, Kept
 
 _START_S = 15.0
 _END_S = 15.0
@@ -25,7 +25,7 @@ def first_command(kept: Kept) -> Command:
     """Return the command of a session's first process."""
     # bound at once, symbols are bound for all forks, and the start is no slower
     env = {"LD_BIND_NOW": "1"} if kept is Kept.INTERPRETER else {}
-    return Command(argv=(f"{INTERPRETER_BIN}/python3", "-I", "-S", _FIRST[kept]), env=env)
+    return Command(argv=(f"{INTERPRETER_BIN}/{PYTHON[0]}", *PYTHON[1:], _FIRST[kept]), env=env)
 
 
 class SessionEnded(Exception):

@@ -9,10 +9,9 @@ from functools import lru_cache
 from typing import Any
 
 from sanderling.sandbox.command_results import cpu_limit
-from sanderling.sandbox.protocol import Command, Kept, SandboxSpec, Start
+from sanderling.sandbox.protocol import PYTHON, Command, Kept, SandboxSpec, Start
 from sanderling.sandbox.session import Session
 
-_INTERPRETER = ("python3", "-I", "-S")
 _TOOLS = "/tools/"
 
 
@@ -22,7 +21,7 @@ def encoded_request(session: Session, command: Command, fields: dict[str, Any], 
     if spec.kept is Kept.PROCESSES:
         return json.dumps({**fields, "limits": cpu_s}).encode()
     code = warm_code(command, spec)
-    script = None if code is None else command.argv[3]
+    script = None if code is None else command.argv[len(PYTHON)]
     if script in session.scripts:
         code = None
     elif script is not None:
@@ -34,9 +33,9 @@ def encoded_request(session: Session, command: Command, fields: dict[str, Any], 
 
 def warm_code(command: Command, spec: SandboxSpec) -> bytes | None:
     """Return the marshalled code of the script of a command that can begin warm, else None."""
-    if command.start is not Start.WARM or command.env or command.argv[:3] != _INTERPRETER or len(command.argv) < 4:
+    if command.start is not Start.WARM or command.env or command.argv[: len(PYTHON)] != PYTHON:
         return None
-    path = command.argv[3]
+    path = next(iter(command.argv[len(PYTHON) :]), "")
     source = spec.readonly.get(path.removeprefix(_TOOLS)) if path.startswith(_TOOLS) else None
     return None if source is None else _compiled(path, source)
 

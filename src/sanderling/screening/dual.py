@@ -19,16 +19,17 @@ from typing import Literal
 
 from sanderling.environment import Environment
 from sanderling.errors import ConfigError, SandboxBroken
-from sanderling.sandbox.protocol import Command, SandboxBackend, SandboxSpec
+from sanderling.sandbox.protocol import PYTHON, Command, SandboxBackend, SandboxSpec
 from sanderling.screening.findings import finding
 from sanderling.screening.in_process import HIDDEN
 from sanderling.types import Exhibit, Finding, Submission, Task
 from sanderling.verify.observation import ObservationVerifier
 from sanderling.verify.portable import Portable
+from sanderling.verify.set_order import order_of_sets
 
 NAME = "dual_verdict"
 CALLS = "calls.json"  # of a portable function test
-_ARGV = ("python3", "-I", "-S", "/tools/in_process.py")
+_ARGV = (*PYTHON, "/tools/in_process.py")
 
 
 class DualVerdict:
@@ -78,7 +79,9 @@ class DualVerdict:
         calls = self._verifier.portable(task, seed).tests[CALLS]
         limits = replace(task.limits, command_s=min(float(json.loads(calls)["total_s"]), task.limits.grading_s))
         files = {**task.base, **submission.files, HIDDEN: calls}
-        sandbox = await backend.create(SandboxSpec(files=files, readonly=self._tools, limits=limits, image=task.image))
+        env = order_of_sets(task.id, seed)
+        spec = SandboxSpec(files=files, readonly=self._tools, limits=limits, env=env, image=task.image)
+        sandbox = await backend.create(spec)
         try:
             result = await sandbox.exec(Command(argv=_ARGV))
             return result.exit_code == 0 and not result.timed_out

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 
-from sanderling.sandbox.protocol import Command, ExecResult, Kept, SandboxBackend, Start
+from sanderling.sandbox.protocol import PYTHON, Command, ExecResult, Kept, SandboxBackend, Start
 from sanderling.testing.sandbox_check import Check, contract, expect, expect_equal, sandbox_of
 from sanderling.testing.warm_scripts import WARM_SCRIPTS
 
@@ -28,7 +28,7 @@ os.close(1)
 
 
 def _command(start: Start, name: str = "") -> Command:
-    argv = ("python3", "-I", "-S", "/tools/script.py", "a b", "--c")
+    argv = (*PYTHON, "/tools/script.py", "a b", "--c")
     timeout_s, cpu_s = 1.0 if name == "cut" else None, 1.0 if name == "processor" else None
     return Command(argv=argv, stdin=b"input", start=start, timeout_s=timeout_s, cpu_s=cpu_s)
 

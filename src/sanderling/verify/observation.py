@@ -19,17 +19,18 @@ from pathlib import Path
 from random import Random
 
 from sanderling.errors import SandboxBroken, VerifierError
-from sanderling.sandbox.protocol import Command, ExecResult, SandboxBackend, SandboxSpec
+from sanderling.sandbox.protocol import PYTHON, Command, ExecResult, SandboxBackend, SandboxSpec
 from sanderling.types import Evidence, Graded, JsonValue, Submission, Task
 from sanderling.verify.cases import CallSource, Entry
 from sanderling.verify.mechanisms import new_mechanisms, refusal_note
 from sanderling.verify.portable import PortableTests, script
 from sanderling.verify.recording import Observed, RecordedFunction, call_text, difference
 from sanderling.verify.report import Report, read_report
+from sanderling.verify.set_order import order_of_sets
 from sanderling.verify.values import decode
 
 _TOOLS = {name: Path(__file__).with_name(name).read_bytes() for name in ("observer.py", "values.py")}
-_ARGV = ("python3", "-I", "-S", "/tools/observer.py")
+_ARGV = (*PYTHON, "/tools/observer.py")
 _OUTPUT_BYTES = 4 << 20
 _LOUD_BYTES = 2_000  # stray output that is worth a note
 _UNCHANGED = (
@@ -53,6 +54,7 @@ class _Plan:
     """What one grading asks for."""
 
     entry: Entry
+    env: Mapping[str, str]
     ready: str
     done: str
     checks: tuple[_Check, ...]
@@ -211,12 +213,18 @@ class ObservationVerifier:
         unknowable = Observed(value=secrets.token_hex(16), raised=None, arguments=hidden[0], printed="")
         canary = _Check(nonce=secrets.token_hex(8), arguments=hidden[0], expected=unknowable, canary=True)
         checks.append(canary)  # last, so that a shared state which the gold keeps is the same in every required call
-        return _Plan(entry=entry, ready=secrets.token_hex(8), done=secrets.token_hex(8), checks=tuple(checks))
+        return _Plan(
+            entry=entry,
+            env=order_of_sets(task.id, seed),
+            ready=secrets.token_hex(8),
+            done=secrets.token_hex(8),
+            checks=tuple(checks),
+        )
 
     async def _run(self, task: Task, files: dict[str, bytes], plan: _Plan, backend: SandboxBackend) -> ExecResult:
         seconds = min(self._total_s, task.limits.grading_s)
         limits = replace(task.limits, output_bytes=_OUTPUT_BYTES, command_s=seconds, command_cpu_s=self._total_cpu_s)
-        spec = SandboxSpec(files={**task.base, **files}, readonly=_TOOLS, limits=limits, image=task.image)
+        spec = SandboxSpec(files={**task.base, **files}, readonly=_TOOLS, limits=limits, env=plan.env, image=task.image)
         sandbox = await backend.create(spec)
         try:
             return await sandbox.exec(Command(argv=_ARGV, stdin=plan.request(self._call_cpu_s, self._call_s)))

@@ -1,4 +1,4 @@
-"""The program that calls what an agent wrote, inside the grading sandbox: `python3 -I -S observer.py`.
+"""The program that calls what an agent wrote, inside the grading sandbox: `python3 -P -s -S observer.py`.
 
 It reads one JSON request from standard input and answers with one JSON line per call on a copy of standard output that is
 made before the agent's code is loaded. It knows inputs only. Nothing here is trusted: the agent's code runs in the same

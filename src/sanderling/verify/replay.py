@@ -23,17 +23,17 @@ from pathlib import Path
 from typing import Protocol
 
 from sanderling.errors import SandboxBroken, VerifierError
-from sanderling.sandbox.protocol import Command, ExecResult, SandboxBackend, SandboxSpec
+from sanderling.sandbox.protocol import PYTHON, Command, ExecResult, SandboxBackend, SandboxSpec
 from sanderling.types import Evidence, Graded, JsonValue, Limits, Submission, Task
 from sanderling.verify.cases import Entry
 from sanderling.verify.mechanisms import new_mechanisms, refusal_note
 from sanderling.verify.report import Report, read_report
+from sanderling.verify.set_order import order_of_sets
 
 _FOLDER = Path(__file__).parent
 _OBSERVER = {name: (_FOLDER / name).read_bytes() for name in ("observer.py", "values.py")}
 _JUDGE = {name: (_FOLDER / name).read_bytes() for name in ("replay_judge.py", "values.py")}
 _OUTPUT_BYTES = 8 << 20
-_JUDGE_ENV = {"PYTHONHASHSEED": "0"}  # sets are walked in one order, or the second run would make other calls
 
 
 class ReplaySource(Protocol):
@@ -103,7 +103,7 @@ class ReplayVerifier:
                 notes.append(f"not an editable path: {path} was left out")
         recording = await self.recording(task, backend, seed)
         try:
-            report, result = await self._observe(task, files, recording, backend)
+            report, result = await self._observe(task, files, recording, backend, seed)
         except SandboxBroken as error:
             notes.append(f"the submission broke its grading sandbox: {error}")
             return await self._graded(recording, None, [None], notes, backend)
@@ -119,7 +119,7 @@ class ReplayVerifier:
         """Grade the right source in the same way."""
         recording = await self.recording(task, backend, seed)
         files = {self._source.entry(task).file: self._source.gold(task).encode()}
-        report, _ = await self._observe(task, files, recording, backend)
+        report, _ = await self._observe(task, files, recording, backend, seed)
         return await self._decide(task, recording, report, list(report.notes), backend, seed)
 
     def right_files(self, task: Task) -> dict[str, bytes]:
@@ -209,7 +209,7 @@ class ReplayVerifier:
         return Graded(reward=float(passed and evidence.canary_failed), evidence=evidence)
 
     async def _observe(
-        self, task: Task, files: dict[str, bytes], recording: _Recording, backend: SandboxBackend
+        self, task: Task, files: dict[str, bytes], recording: _Recording, backend: SandboxBackend, seed: int
     ) -> tuple[Report, ExecResult]:
         """Make the calls on a submission."""
         entry = self._source.entry(task)
@@ -225,8 +225,9 @@ class ReplayVerifier:
             "call_s": self._call_s,
         }
         limits = self._limits(task)
-        spec = SandboxSpec(files={**task.base, **files}, readonly=_OBSERVER, limits=limits)
-        argv = ("python3", "-I", "-S", "/tools/observer.py")
+        env = order_of_sets(task.id, seed)
+        spec = SandboxSpec(files={**task.base, **files}, readonly=_OBSERVER, limits=limits, env=env)
+        argv = (*PYTHON, "/tools/observer.py")
         result = await _exec(backend, spec, Command(argv=argv, stdin=json.dumps(request).encode()))
         report = read_report(result.stdout, ready, [call["nonce"] for call in calls], done)
         clean = result.exit_code == 0 and not result.timed_out and not result.omitted_bytes
@@ -252,8 +253,12 @@ class ReplayVerifier:
             "answers": answers,
         }
         spec = SandboxSpec(files={}, readonly=_JUDGE, limits=self._limits(task))
-        argv = ("python3", "-S", "/tools/replay_judge.py")
-        command = Command(argv=argv, stdin=json.dumps(request).encode(), env=_JUDGE_ENV)
+        argv = (
+            "python3",
+            "-S",
+            "/tools/replay_judge.py",
+        )  # in the usual order of sets, or the second run would make other calls
+        command = Command(argv=argv, stdin=json.dumps(request).encode())
         result = await _exec(backend, spec, command)
         try:
             answer = json.loads(result.stdout)

@@ -1,6 +1,6 @@
 """Runs commands one after another in a sandbox that keeps its interpreter, so that a Python script needs no new one.
 
-It is started as `python3 -I -S` before any code of the agent has run, as process 1 of its namespace, with a SOCK_SEQPACKET
+It is started as `python3 -P -s -S` before any code of the agent has run, as process 1 of its namespace, with a SOCK_SEQPACKET
 socket as descriptor 0. It says hello with descriptors of the directories that persist, and then serves requests: a
 marshalled `(argv, env, cwd, timeout_s, cpu_s, script, code)` with the descriptors of stdin, stdout and stderr beside it,
 answered in JSON by `{"exit_code", "timed_out", "left"}` or `{"refused", "errno"}`. `script` is the path of a warm command's

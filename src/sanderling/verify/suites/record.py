@@ -46,7 +46,7 @@ async def record(suite: Suite, gold: Mapping[str, bytes], backend: SandboxBacken
     compiled, whole = _compile(suite)
     files = {**gold, **suite.tests, **{path: file.source for path, file in compiled.items()}}
     request = {"files": list(suite.test_files()), "roots": suite.modules, "only": None}
-    runs = [await run_files(backend, files, request, suite.limits, _RECORD_CPU_S) for _ in range(repeats)]
+    runs = [await run_files(backend, files, request, suite, _RECORD_CPU_S) for _ in range(repeats)]
     for run in runs:
         if not run.report.started or not run.report.done:
             said = run.result.stderr[-300:].decode("utf-8", "replace")

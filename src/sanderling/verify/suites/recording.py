@@ -33,6 +33,9 @@ class Suite:
     ]  # by place in the workspace; test files are compiled, others (data, helpers) lie beside them
     modules: tuple[str, ...] = (".",)  # directories of the workspace that tests import from
     limits: Limits = field(default_factory=Limits)
+    env: Mapping[str, str] = field(
+        default_factory=lambda: {"PYTHONHASHSEED": "random"}
+    )  # of the process that runs them
 
     def test_files(self) -> tuple[str, ...]:
         return tuple(sorted(path for path in self.tests if is_test_file(path)))

@@ -1,4 +1,4 @@
-"""The program that runs compiled tests inside a grading sandbox: `python3 -I -S runner.py`.
+"""The program that runs compiled tests inside a grading sandbox: `python3 -P -s -S runner.py`.
 
 It reads one JSON request from standard input and answers with JSON lines on a copy of standard output that is made before any
 code of the workspace is loaded. Nothing here is trusted: the code under test runs in the same process and may change all of

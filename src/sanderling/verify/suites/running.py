@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from sanderling.sandbox.protocol import Command, ExecResult, SandboxBackend, SandboxSpec
-from sanderling.types import JsonValue, Limits
+from sanderling.sandbox.protocol import PYTHON, Command, ExecResult, SandboxBackend, SandboxSpec
+from sanderling.types import JsonValue
 from sanderling.verify.suites.judging import Failure, judge
 from sanderling.verify.suites.programs import grading_tools
 from sanderling.verify.suites.recording import Channel, Editions, Recording, Suite
 from sanderling.verify.suites.reports import SuiteReport, read_suite_report
 
-_ARGV = ("python3", "-I", "-S", "/tools/runner.py")
+_ARGV = (*PYTHON, "/tools/runner.py")
 _OUTPUT_BYTES = 32 << 20
 _SLOWER = 10.0  # times as long as the right solution may a submission take
 _LEAST_S = 20.0
@@ -45,7 +45,7 @@ async def run_files(
     backend: SandboxBackend,
     workspace: Mapping[str, bytes],
     request: Mapping[str, JsonValue],
-    limits: Limits,
+    suite: Suite,
     cpu_s: float,
 ) -> SuiteRun:
     """Run test files of a workspace.
@@ -53,15 +53,17 @@ async def run_files(
     Args:
         workspace: all files, tests included.
         request: "files", "roots" and "only", as the runner has them.
-        limits: of the task; the output is larger than an agent's, the time is that of grading.
+        suite: its environment and limits; the output may be larger than an agent's, the time is that of grading.
         cpu_s: processor seconds.
 
     Raises:
         SandboxLost, SandboxBroken: as the sandbox says.
     """
     nonce = secrets.token_hex(16)
-    limits = replace(limits, output_bytes=_OUTPUT_BYTES, command_s=limits.grading_s, command_cpu_s=cpu_s)
-    sandbox = await backend.create(SandboxSpec(files=workspace, readonly=grading_tools(), limits=limits))
+    seconds = suite.limits.grading_s
+    limits = replace(suite.limits, output_bytes=_OUTPUT_BYTES, command_s=seconds, command_cpu_s=cpu_s)
+    spec = SandboxSpec(files=workspace, readonly=grading_tools(), limits=limits, env=suite.env)
+    sandbox = await backend.create(spec)
     try:
         stdin = json.dumps({**request, "nonce": nonce}).encode()
         result = await sandbox.exec(Command(argv=_ARGV, stdin=stdin))
@@ -102,7 +104,7 @@ async def grade_workspace(
 
     Args:
         workspace: the files under test; hidden tests are put over them.
-        suite: its module roots and limits.
+        suite: its module roots, environment and limits.
         extent: whether the second edition runs when the first one has decided; tests of it then have no result.
 
     Raises:
@@ -119,7 +121,7 @@ async def grade_workspace(
         canary, place, source = _canary(files[0])
         tree = {**workspace, **editions.files[channel], place: source}
         request = {"files": [*files, place], "roots": suite.modules, "only": [*keys, canary]}
-        run = runs[channel] = await run_files(backend, tree, request, suite.limits, seconds_for(recording))
+        run = runs[channel] = await run_files(backend, tree, request, suite, seconds_for(recording))
         answer = run.report.tests.get(canary)
         canaries &= answer is not None and str(answer.get("end")) == "call failed"
         for test in recording.tests.values():

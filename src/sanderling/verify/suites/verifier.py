@@ -14,6 +14,7 @@ from sanderling.sandbox.protocol import SandboxBackend
 from sanderling.tasks.folder import TaskFolder
 from sanderling.types import Evidence, Graded, Submission, Task
 from sanderling.verify.mechanisms import hook_of, new_mechanisms, refusal_note
+from sanderling.verify.set_order import order_of_sets
 from sanderling.verify.suites.judging import Failure
 from sanderling.verify.suites.recording import (
     Channel,
@@ -68,13 +69,13 @@ class SuiteVerifier:
         self._probed: tuple[SandboxBackend, str] | None = None  # the last backend and its isolation
 
     async def grade(self, task: Task, submission: Submission, backend: SandboxBackend, seed: int) -> Graded:
-        """Judge a submission; see `verify.protocol.Verifier.grade`. Nothing is drawn, so `seed` has no effect."""
+        """Judge a submission; see `verify.protocol.Verifier.grade`. `seed` draws the order of sets only."""
         ready = await asyncio.to_thread(self._prepare, task)
         files, notes = accepted_files(ready.folder, submission)
         if all(ready.folder.base.get(path) == content for path, content in files.items()):
             notes.append("nothing was changed: no editable file differs from the task's own")
         try:
-            result = await self._run(task, ready, {**ready.folder.base, **files}, backend)
+            result = await self._run(task, ready, {**ready.folder.base, **files}, backend, seed)
         except SandboxBroken as error:
             notes.append(f"the submission broke its grading sandbox: {error}")
             result = _nothing(ready.recording)
@@ -86,7 +87,7 @@ class SuiteVerifier:
     async def control(self, task: Task, backend: SandboxBackend, seed: int) -> Graded:
         """Grade the right solution in the same way."""
         ready = await asyncio.to_thread(self._prepare, task)
-        return await self._verdict(ready, await self._run(task, ready, ready.gold, backend), [], backend)
+        return await self._verdict(ready, await self._run(task, ready, ready.gold, backend, seed), [], backend)
 
     @property
     def source(self) -> FolderSource:
@@ -123,9 +124,10 @@ class SuiteVerifier:
         return self._prepared[task.id]
 
     async def _run(
-        self, task: Task, ready: _Prepared, workspace: Mapping[str, bytes], backend: SandboxBackend
+        self, task: Task, ready: _Prepared, workspace: Mapping[str, bytes], backend: SandboxBackend, seed: int
     ) -> SuiteResult:
-        suite = replace(ready.suite, limits=task.limits)  # a run may have changed them
+        env = order_of_sets(task.id, seed)
+        suite = replace(ready.suite, limits=task.limits, env=env)  # a run may have changed the limits
         extent = Extent.UNTIL_FAILURE
         return await grade_workspace(backend, workspace, ready.editions, ready.recording, suite, extent)
 
