@@ -248,6 +248,16 @@ def test_the_right_function_with_a_planted_object_in_the_report_is_not_paid(verd
     assert verdicts["answers for the observer"].evidence.passed < 27
 
 
+def test_the_seed_says_in_which_order_sets_are_walked():
+    source = "def pick(items, low):\n    return ''.join({'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h'})\n"
+
+    async def work(backend):
+        return [await verifier(draws=1).grade(TASK, submit(source), backend, seed) for seed in (1, 1, 2)]
+
+    first, again, other = [graded.evidence.notes[0].partition("value was")[2] for graded in in_sandboxes(work)]
+    assert first == again != other
+
+
 def test_same_seed_same_calls_other_seed_other_calls():
     judge = verifier()
     plans = [judge._plan(TASK, seed) for seed in (1, 1, 2)]

@@ -26,7 +26,7 @@ def announcement(
     )
     yield (
         f"{config.steps} steps of {config.rollout.groups_per_step} tasks x {config.rollout.group_size} episodes, credit "
-        f"{config.credit.estimator}, staleness at most {config.rollout.max_staleness}, at most {_turns(config, limits)} turns and "
+        f"{config.credit.estimator}, staleness at most {config.rollout.max_staleness}, at most {limits.max_turns} turns and "
         f"{limits.max_context_tokens} tokens; an episode cut by a limit gets reward "
         f"{'of the state left behind' if config.rollout.truncated_reward == 'grade' else '0'} and "
         f"{_when_cut(config)}"
@@ -52,13 +52,6 @@ def announcement(
         yield f"open in this sandbox mode: {risk}"
     if config.control != "none":
         yield f"negative control: {config.control}; nothing should be learnt"
-
-
-def _turns(config: Config, limits: Limits) -> str:
-    shorter = config.rollout.max_turns
-    if shorter is None or shorter >= limits.max_turns:
-        return str(limits.max_turns)
-    return f"{shorter} ({limits.max_turns} when evaluated)"
 
 
 def _when_cut(config: Config) -> str:

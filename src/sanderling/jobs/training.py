@@ -110,7 +110,6 @@ async def train(config: Config, run: Path | None, *, resume: bool, stream: TextI
         config.split,
         seed=config.seed,
         limits=limits,
-        max_turns=config.rollout.max_turns,
         order=config.rollout.task_order,
         set_aside=watch.quarantined,
     )

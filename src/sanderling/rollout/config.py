@@ -109,12 +109,6 @@ class RolloutConfig(BaseModel):
         description="adaptive: kinds of tasks whose groups come out all paid or all unpaid are drawn less often, where the "
         "environment says what kinds there are; uniform: every task once per epoch",
     )
-    max_turns: int | None = Field(
-        None,
-        ge=1,
-        description="turns after which a training episode is cut, where that is earlier than its limit, which evaluation keeps: "
-        "the last turns are the dearest and seldom the ones that solve; None: the limit",
-    )
     retries: int = Field(2, ge=0, description="further attempts for an episode that failed through our fault")
     truncated_reward: Literal["grade", "zero"] = Field(
         "zero", description="an episode cut by a turn, token or time limit: grade the state left behind, or pay nothing"

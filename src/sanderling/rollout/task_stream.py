@@ -34,12 +34,10 @@ class TaskStream:
         *,
         seed: int,
         limits: LimitOverrides | None = None,
-        max_turns: int | None = None,
         order: TaskOrder = TaskOrder.UNIFORM,
         set_aside: Set[str] = frozenset(),
     ) -> None:
-        """Tasks with ids in `set_aside` are passed over; it may grow while the run goes on. Limits of turns above `max_turns` are
-        lowered to it.
+        """Tasks with ids in `set_aside` are passed over; it may grow while the run goes on.
 
         Raises:
             ConfigError: the split holds no task.
@@ -47,7 +45,6 @@ class TaskStream:
         self.environment = environment
         self.seed = seed
         self._limits = limits or LimitOverrides()
-        self._max_turns = max_turns
         self._kind = environment.task_kind if order is TaskOrder.ADAPTIVE else ""
         self._ids = tuple(environment.tasks.ids(split))
         if not self._ids:
@@ -120,10 +117,7 @@ class TaskStream:
         return task.metadata.get(self._kind, "") if self._kind else ""
 
     def _at(self, place: int) -> Task:
-        task = with_limits(self.environment.tasks.get(self._id_at(place)), self._limits)
-        if self._max_turns is None or task.limits.max_turns <= self._max_turns:
-            return task
-        return replace(task, limits=replace(task.limits, max_turns=self._max_turns))
+        return with_limits(self.environment.tasks.get(self._id_at(place)), self._limits)
 
     def _id_at(self, place: int) -> str:
         epoch, index = divmod(place, len(self._ids))

@@ -1,9 +1,9 @@
-"""What a spec may add to a sandbox: variables for every command, and further paths of its places."""
+"""What a spec may add to a sandbox: variables for every command, an order of sets, and further paths of its places."""
 
 from __future__ import annotations
 
-from sanderling.sandbox.protocol import Command, SandboxBackend, SandboxSpec
-from sanderling.testing.sandbox_check import SMALL, Check, contract, expect_equal
+from sanderling.sandbox.protocol import PYTHON, Command, Kept, SandboxBackend, SandboxSpec, Start
+from sanderling.testing.sandbox_check import SMALL, Check, contract, expect, expect_equal
 
 
 async def environment_of_spec(backend: SandboxBackend) -> None:
@@ -14,6 +14,27 @@ async def environment_of_spec(backend: SandboxBackend) -> None:
         expect_equal((await sandbox.exec(command)).stdout, b"spec command", "variables inside")
     finally:
         await sandbox.destroy()
+
+
+async def order_of_sets(backend: SandboxBackend) -> None:
+    """Every Python of every sandbox walks sets of strings in one order, begun warm too; a spec may ask for another."""
+    script = {"walk.py": b"print(*{chr(97 + number) for number in range(20)})"}
+    seen = []
+    for seed, kept, start in (
+        (None, Kept.NOTHING, Start.FRESH),
+        (None, Kept.INTERPRETER, Start.WARM),
+        ("1", Kept.NOTHING, Start.FRESH),
+        ("1", Kept.INTERPRETER, Start.WARM),
+    ):
+        env = {} if seed is None else {"PYTHONHASHSEED": seed}
+        sandbox = await backend.create(SandboxSpec(files={}, readonly=script, limits=SMALL, kept=kept, env=env))
+        try:
+            seen.append((await sandbox.exec(Command(argv=(*PYTHON, "/tools/walk.py"), start=start))).stdout)
+        finally:
+            await sandbox.destroy()
+    expect_equal(len(seen[0].split()), 20, "elements of the set")
+    expect_equal((seen[1], seen[3]), (seen[0], seen[2]), "the order in which a warm script walks a set")
+    expect(seen[0] != seen[2], "the seed of the spec doesn't change the order of sets")
 
 
 async def links_lead(backend: SandboxBackend) -> None:
@@ -31,4 +52,4 @@ async def links_lead(backend: SandboxBackend) -> None:
         await sandbox.destroy()
 
 
-CHECKS: tuple[Check, ...] = tuple(contract(run) for run in (environment_of_spec, links_lead))
+CHECKS: tuple[Check, ...] = tuple(contract(run) for run in (environment_of_spec, order_of_sets, links_lead))
