@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import shutil
 import statistics
@@ -38,8 +39,9 @@ from sanderling.harness.codec import ACT, END, PlainCodec
 from sanderling.harness.tokenizer import FastTokenizer
 
 HERE = Path(__file__).parent
+SHIPPED = fix_python.FOLDER / "policy"
 TOOL_TEXT = "ok 3 of 5\nf([1, 2]) = 2 want 3\nf([]) = None want 0\n"
-SERIAL_S = 5.0  # where tools that run one at a time take longer, one round is measured: noise can't decide there
+LONG_S = 2.5  # where the tools of a round take longer than this, one round is measured: noise can't decide there
 COUNTED = ("episodes", "prompt_tokens", "action_tokens", "tool_tokens")
 
 
@@ -52,11 +54,17 @@ class Way:
     setup: Mapping[str, Any] = field(default_factory=dict)  # of the process
     request: Mapping[str, Any] = field(default_factory=dict)  # of each round
     serial: bool = False  # tools run one at a time
+    longest_s: float = math.inf  # slower tools are left out
+
+    def tools_s(self, setup: Record, latency_s: float) -> float:
+        """Return how long the tools of one round take."""
+        at_once = 1 if self.serial else len(setup["prompts"]) * setup["group_size"]
+        return len(setup["prompts"]) * setup["group_size"] * (setup["turns"] - 1) * latency_s / at_once
 
 
 ROLLOUTS = (
     Way(name="TRL, `tools=`", side="trl", setup={"way": "tools"}, serial=True),
-    Way(name="TRL, `tools=`, async", side="trl", setup={"way": "async"}, serial=True),
+    Way(name="TRL, `tools=`, async", side="trl", setup={"way": "async"}, serial=True, longest_s=0.2),
     Way(name="TRL, `rollout_func`, all tools at once", side="trl", setup={"way": "rollout_func"}),
     Way(
         name="Sanderling, one tool at a time",
@@ -87,8 +95,13 @@ class Sides:
         self._threads = threads
         self._started: dict[str, Side] = {}
 
-    def start(self, way: Way, setup: Mapping[str, Any]) -> Side:
-        """Return the process of a way; ways with the same setup share one."""
+    def start(self, ways: Sequence[Way], setup: Mapping[str, Any]) -> list[tuple[Way, Side, Record]]:
+        """Return each way with its process and what that said when it was ready; ways with the same setup share one."""
+        sides = [self._start(way, setup) for way in ways]
+        said = {id(side): side.ready() for side in self._started.values()}
+        return [(way, side, said[id(side)]) for way, side in zip(ways, sides, strict=True)]
+
+    def _start(self, way: Way, setup: Mapping[str, Any]) -> Side:
         key = json.dumps([way.side, dict(way.setup)])
         if key not in self._started:
             threads = str(self._threads)
@@ -173,8 +186,7 @@ def update_setup(model: Path, *, groups: int, group_size: int, prompt: int, rest
 def measure_rollouts(arguments: argparse.Namespace, sides: Sides) -> list[Record]:
     """Return a record for each way and latency."""
     setup = rollout_setup(arguments)
-    calls = len(setup["prompts"]) * setup["group_size"] * (setup["turns"] - 1)
-    running = [(way, sides.start(way, setup)) for way in ROLLOUTS]
+    running = [(way, side) for way, side, _ in sides.start(ROLLOUTS, setup)]
     firsts = {}
     for way, side in running:
         say(f"warm-up: {way.name}")
@@ -184,14 +196,15 @@ def measure_rollouts(arguments: argparse.Namespace, sides: Sides) -> list[Record
         sys.exit(f"the ways did not do the same work ({', '.join(COUNTED)}): {counts}; no result")
     records = []
     for latency_s in arguments.latencies:
-        found: dict[str, list[Record]] = {way.name: [] for way, _ in running}
+        present = [(way, side) for way, side in running if latency_s <= way.longest_s]
+        found: dict[str, list[Record]] = {way.name: [] for way, _ in present}
         for number in range(arguments.rounds):
-            for way, side in running:
-                if number and way.serial and calls * latency_s > SERIAL_S:
+            for way, side in present:
+                if number and way.tools_s(setup, latency_s) > LONG_S:
                     continue
                 say(f"tools of {latency_s} s, round {number + 1}: {way.name}")
                 found[way.name].append(side.ask({**way.request, "latency_s": latency_s, "seed": number + 1}))
-        records += [_rollouts(way, latency_s, found[way.name], firsts[way.name]) for way, _ in running]
+        records += [_rollouts(way, latency_s, found[way.name], firsts[way.name]) for way, _ in present]
     return records
 
 
@@ -215,11 +228,11 @@ def measure_updates(setup: Record, arguments: argparse.Namespace, rounds: int, *
     found: dict[str, list[Record]] = {way.name: [] for way in ways}
     with ExitStack() as stack:
         sides = Sides(stack, arguments.trl_python, arguments.threads)
-        running = [(way, sides.start(way, setup)) for way in ways]
+        running = sides.start(ways, setup)
         for number in range(rounds + 1):  # round 0 makes the optimiser's state and isn't counted
-            for way, side in running:
+            for way, side, ready in running:
                 say(f"update {number} of {label}: {way.name}")
-                found[way.name].append({**side.ask({}), "start_mb": side.ready["start_mb"]})
+                found[way.name].append({**side.ask({}), **ready})
     tokens = sum(len(row["ids"]) for row in setup["rows"])
     return [_updates(way, tokens, found[way.name]) for way in ways]
 
@@ -254,6 +267,8 @@ def run(arguments: argparse.Namespace) -> Record:
     versions = probe(arguments.trl_python)
     result: Record = {
         "versions": versions,
+        "model": "the shipped policy of `fix_python`" if arguments.model == SHIPPED else arguments.model.name,
+        "pretrained": None if arguments.pretrained is None else arguments.pretrained.name,
         "cores": len(os.sched_getaffinity(0)),
         "threads": arguments.threads,
         "group_size": arguments.group_size,
@@ -262,11 +277,11 @@ def run(arguments: argparse.Namespace) -> Record:
     with ExitStack() as stack:
         result["rollouts"] = measure_rollouts(arguments, Sides(stack, arguments.trl_python, arguments.threads))
     size = arguments.group_size
-    small = update_setup(arguments.model, groups=4, group_size=size, prompt=200, rest=200)
+    small = update_setup(arguments.model, groups=arguments.groups, group_size=size, prompt=200, rest=200)
     result["updates_small"] = measure_updates(small, arguments, 2 * arguments.rounds, ways=UPDATES)
     if arguments.pretrained is not None:
-        large = update_setup(arguments.pretrained, groups=1, group_size=size, prompt=64, rest=48)
-        alone = [measure_updates(large, arguments, arguments.rounds, ways=(way,)) for way in UPDATES]
+        large = update_setup(arguments.pretrained, groups=1, group_size=size, prompt=48, rest=16)
+        alone = [measure_updates(large, arguments, min(2, arguments.rounds), ways=(way,)) for way in UPDATES]
         result["updates_pretrained"] = [record for records in alone for record in records]
     for part in (key for key in result if key.startswith("updates")):
         _check_norms(result[part])
@@ -276,7 +291,7 @@ def run(arguments: argparse.Namespace) -> Record:
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trl-python", required=True, help="interpreter of an environment that has TRL")
-    parser.add_argument("--model", type=Path, default=fix_python.FOLDER / "policy", help="sampled and trained")
+    parser.add_argument("--model", type=Path, default=SHIPPED, help="sampled and trained")
     parser.add_argument("--pretrained", type=Path, help="a larger model, for a second comparison of updates")
     parser.add_argument("--groups", type=int, default=2)
     parser.add_argument("--group-size", type=int, default=8)

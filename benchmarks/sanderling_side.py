@@ -219,7 +219,7 @@ class Updates:
 
     def __init__(self, setup: Mapping[str, Any]) -> None:
         """`setup["way"]` is "bare" or a layout of the learner."""
-        model = load_model(Path(setup["model"]), dtype=ModelDtype.FLOAT32)
+        self.model = model = load_model(Path(setup["model"]), dtype=ModelDtype.FLOAT32)
         self.rows = training_rows(setup)
         budget = setup["micro_rows"] * max(len(row.token_ids) for row in self.rows)
         rate = setup["learning_rate"]

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +44,7 @@ class Side:
     """The benchmark's end of one side."""
 
     def __init__(self, command: Sequence[str], setup: Mapping[str, Any], env: Mapping[str, str]) -> None:
-        """Start the process, hand over its setup and wait until it is ready; `ready` is what it says then.
-
-        Raises:
-            SideError: it ended before that.
-        """
+        """Start the process and hand over its setup; call `ready` before anything is asked."""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `close`
         self._command = list(command)
         self._process = subprocess.Popen(
@@ -58,7 +55,15 @@ class Side:
             text=True,
             env={**os.environ, **env},
         )
-        self.ready = self.ask(setup)
+        self._send(setup)
+
+    def ready(self) -> Record:
+        """Return what the process says when it has carried out its setup; called once.
+
+        Raises:
+            SideError: it ended before that.
+        """
+        return self._receive("its setup")
 
     def ask(self, request: Mapping[str, Any]) -> Record:
         """Return the answer to one request.
@@ -66,26 +71,31 @@ class Side:
         Raises:
             SideError: the process ended instead; the end of what it wrote to standard error is in the message.
         """
-        assert self._process.stdin is not None and self._process.stdout is not None
-        try:
+        self._send(request)
+        return self._receive(str(dict(request)))
+
+    def _send(self, request: Mapping[str, Any]) -> None:
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # `_receive` says why it ended
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
-        except BrokenPipeError:
-            line = ""
-        else:
-            line = self._process.stdout.readline()
+
+    def _receive(self, request: str) -> Record:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
         if not line:
             code = self._process.wait()
             self._errors.seek(0)
             tail = self._errors.read().decode("utf-8", "replace")[-3000:]
             name = Path(self._command[1]).name
-            raise SideError(f"{name} ended with exit code {code} instead of answering {str(request)[:200]}:\n{tail}")
+            raise SideError(f"{name} ended with exit code {code} instead of answering {request}:\n{tail}")
         return json.loads(line)
 
     def close(self) -> None:
         """Let the process end, and wait for it; one that doesn't within 30 s is killed."""
         assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.close()
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
         try:
             self._process.wait(timeout=30)
         except subprocess.TimeoutExpired:

@@ -16,25 +16,26 @@ RATIOS = (
 
 _INTRODUCTION = """# Throughput against TRL
 
-The same model, tokens, threads and machine in one run: TRL's `GRPOTrainer`, Sanderling, and bare PyTorch. **Ratios count; the
-seconds are those of one machine.** Above 1, Sanderling is faster.
+The same model, tokens, threads and machine in one run: TRL's `GRPOTrainer`, Sanderling, and bare PyTorch.
+**Ratios count; speeds and seconds are those of one machine.**
 
 ```console
 $ python -m venv trl && trl/bin/pip install trl=={trl} torch=={torch} transformers=={transformers} accelerate
 $ python benchmarks/against_trl.py --trl-python trl/bin/python --pretrained models/smollm2 --out docs/results/throughput.md
 ```
 
-TRL {trl}, torch {torch}, transformers {transformers}, float32, {threads} thread(s) for each way, {cores} cores. Every way is a
+TRL {trl}, torch {torch}, transformers {transformers}, float32, threads for each way: {threads}, cores: {cores}. Every way is a
 process of its own; their rounds alternate, one at work at a time (the pretrained model: one way after the other); medians.
 Every round is in [throughput.json](throughput.json).
 """
 
-_ROLLOUTS = """Model: the shipped policy of `fix_python` (0.9 million parameters). {episodes} episodes at once in groups of
+_ROLLOUTS = """Model: {model}. {episodes} episodes at once in groups of
 {group_size}, {turns} actions of {action} tokens each, a tool call after all but the last, {prompt} prompt tokens per
 episode and {tool} per tool result. A run is refused unless all ways read and sampled the same numbers of tokens.
 """
 
-_UPDATES = """One optimiser update: forward, backward, clip, AdamW, on the same rows ({tokens} tokens, padding not counted). The
+_UPDATES = """Model: {model}. One optimiser update: forward, backward, clip, AdamW, on the same rows ({tokens} tokens:
+those of the rows, without padding, and a prompt in common counts in each of its rows, however often it is computed). The
 gradient norm of the first update agrees between the trainers to {agreement:.0e} (a run is refused above 1 %), so they did
 the same work. Memory is VmHWM of the process; "above start" leaves out libraries, weights and whatever else was there
 before the first update.
@@ -81,7 +82,7 @@ def _rollouts(records: Sequence[Record]) -> str:
     absolute = [
         [
             way,
-            *(f"{speed[way, latency]:.0f}" for latency in latencies),
+            *(f"{speed[way, latency]:.0f}" if (way, latency) in speed else "–" for latency in latencies),
             f"{1000 * one['cpu_s'] / one['episodes']:.0f}",
             str(one["peak_mb"]),
         ]
@@ -121,6 +122,7 @@ def _parts(result: Record) -> list[tuple[str, str, str]]:
     one = result["rollouts"][0]
     episodes = one["episodes"]
     sizes = {
+        "model": result["model"],
         "episodes": episodes,
         "group_size": result["group_size"],
         "turns": result["turns"],
@@ -129,14 +131,14 @@ def _parts(result: Record) -> list[tuple[str, str, str]]:
         "tool": one["tool_tokens"] // episodes // max(1, result["turns"] - 1),
     }
     parts = [("Rollouts", _ROLLOUTS.format(**sizes), _rollouts(result["rollouts"]))]
-    for key, title in (
-        ("updates_small", "Updates, 0.9 million parameters"),
-        ("updates_pretrained", "Updates, pretrained model"),
+    for key, title, model in (
+        ("updates_small", "Updates", result["model"]),
+        ("updates_pretrained", "Updates of a pretrained model", result["pretrained"]),
     ):
         if key in result:
             records = result[key]
             norms = [record["first_gradient_norm"] for record in records if record["first_gradient_norm"] is not None]
-            text = _UPDATES.format(tokens=records[0]["tokens"], agreement=max(norms) / min(norms) - 1.0)
+            text = _UPDATES.format(model=model, tokens=records[0]["tokens"], agreement=max(norms) / min(norms) - 1.0)
             parts.append((title, text, _updates(records)))
     return parts
 
