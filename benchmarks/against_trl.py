@@ -8,7 +8,7 @@ Every way is a process of its own (`sanderling_side.py`, `trl_side.py`), so its 
 135 million parameters). A run in which the ways did not do the same work, by numbers of tokens and norm of the gradient, is
 no result.
 
-Prints one line of JSON and the tables as Markdown; `--out PAGE.md` writes the page, and the JSON beside it. About five minutes
+Prints one line of JSON and the tables as Markdown; `--out PAGE.md` writes the page, and the JSON beside it. About six minutes
 on two cores, most of it waiting for tools that run one at a time.
 """
 
@@ -41,7 +41,7 @@ from sanderling.harness.tokenizer import FastTokenizer
 HERE = Path(__file__).parent
 SHIPPED = fix_python.FOLDER / "policy"
 TOOL_TEXT = "ok 3 of 5\nf([1, 2]) = 2 want 3\nf([]) = None want 0\n"
-LONG_S = 2.5  # where the tools of a round take longer than this, one round is measured: noise can't decide there
+LONG_S = 2.0  # where the tools of a round take longer than this, one round is measured: noise can't decide there
 COUNTED = ("episodes", "prompt_tokens", "action_tokens", "tool_tokens")
 
 
