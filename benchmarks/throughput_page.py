@@ -25,13 +25,14 @@ $ python benchmarks/against_trl.py --trl-python trl/bin/python --pretrained mode
 ```
 
 TRL {trl}, torch {torch}, transformers {transformers}, float32, threads for each way: {threads}, cores: {cores}. Every way is a
-process of its own; their rounds alternate, one at work at a time (the pretrained model: one way after the other); medians.
-Every round is in [throughput.json](throughput.json).
+process of its own; their rounds alternate, one at work at a time (the pretrained model: one way after the other); medians,
+but a single round where the tools of a round take more than 2 s. Every round is in [throughput.json](throughput.json).
 """
 
 _ROLLOUTS = """Model: {model}. {episodes} episodes at once in groups of
 {group_size}, {turns} actions of {action} tokens each, a tool call after all but the last, {prompt} prompt tokens per
 episode and {tool} per tool result. A run is refused unless all ways read and sampled the same numbers of tokens.
+Lockstep is the default schedule of synchronous training: the next turn of all episodes is sampled together.
 """
 
 _UPDATES = """Model: {model}. One optimiser update: forward, backward, clip, AdamW, on the same rows ({tokens} tokens:
