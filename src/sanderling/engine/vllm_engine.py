@@ -29,11 +29,7 @@ PROBE_TOKENS = 32
 
 _EMPTY_S = 60.0
 _PROBE_CONTEXT = (1, 2, 3)
-_TRIAL_BOUND = {
-    "float32": 1e-2,
-    "bfloat16": 0.2,
-    "float16": 0.2,
-}  # nats; weights that were left out make it several nats
+_TRIAL_BOUND = {"float32": 1e-2, "bfloat16": 0.1, "float16": 0.1}  # nats; rounding alone makes it a tenth of that
 _UINT64 = (1 << 63) - 1  # the server takes seeds of 64 bits, signed
 
 

@@ -16,7 +16,9 @@ from sanderling.errors import WeightPushError
 
 _WEIGHTS = "model.safetensors"
 _BESIDE = (".json", ".jinja", ".txt", ".model", ".py")  # config, tokenizer, chat template, code of the model
-_NOISE = 0.2  # relative to each weight: with one layer's weights left as they were, log-probabilities are far off
+# Relative to each weight. In SmolLM2, log-probabilities are off by 1.2 nats where the output head is left as it was, by 0.57
+# for the embedding, 0.15 to 0.37 for the MLP of one layer and 0.04 for one query projection.
+_NOISE = 0.2
 
 
 class WeightsFolder:
