@@ -17,7 +17,7 @@ from typing import Any
 
 from sanderling.config import Config
 from sanderling.engine.model_folder import inspect_folder, resolve_policy
-from sanderling.engine.protocol import Engine, SamplingParams
+from sanderling.engine.protocol import Engine, SamplingParams, Startable
 from sanderling.environment import Environment
 from sanderling.errors import PluginError, SandboxUnavailable, SanderlingError
 from sanderling.harness.folding import with_folding
@@ -292,7 +292,7 @@ def limits_within(window: int | None, limits: LimitOverrides, environment: Envir
 
 
 def make_engine(config: Config, folder: Path) -> Engine:
-    """Return a running engine with the policy's weights.
+    """Return an engine with the policy's weights; one that is `Startable` has to be started.
 
     Raises:
         PluginError: no such engine. ModelError: the policy can't be loaded.
@@ -314,6 +314,8 @@ async def open_stage(
         capabilities = check_backend(backend)
         engine = make_engine(config, policy.folder)
         try:
+            if isinstance(engine, Startable):
+                await engine.start()
             yield Stage(
                 environment=environment,
                 backend=backend,

@@ -43,26 +43,18 @@ def make_torch_engine(config: Config, folder: Path) -> Engine:
 
 
 def make_vllm_engine(config: Config, folder: Path) -> Engine:
-    """Return an engine over a vLLM server, which is started where none is named.
-
-    Raises:
-        EngineError: it doesn't start.
-    """
+    """Return an engine over a vLLM server; where none is named, `start` starts one."""
     from sanderling.engine.vllm_engine import RunningServer, VllmEngine
-    from sanderling.engine.vllm_server import start_server
+    from sanderling.engine.vllm_server import StartedServer
 
-    settings = config.engine.vllm
+    settings, dtype = config.engine.vllm, config.engine.dtype
+    named = Path(settings.weights_folder) if settings.weights_folder else None
     if settings.url:
         server = RunningServer(settings.url)
     else:
-        server = start_server(folder, settings, dtype=config.engine.dtype, device=config.engine.device)
-    return VllmEngine(
-        server,
-        folder=folder,
-        weights_folder=Path(settings.weights_folder) if settings.weights_folder else None,
-        dtype=config.engine.dtype,
-        request_s=settings.request_s,
-    )
+        server = StartedServer(settings, dtype=dtype, device=config.engine.device)
+        named = server.weights_folder
+    return VllmEngine(server, folder=folder, weights_folder=named, dtype=dtype, request_s=settings.request_s)
 
 
 def threads(config: Config) -> int:

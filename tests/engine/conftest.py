@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,3 +55,8 @@ def subject_for(folder: Path, other: Path, **settings: Any) -> Subject:
 def subject(llama_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Subject:
     other = tiny_llama_folder(tmp_path_factory.mktemp("models") / "other-llama", seed=1)
     return subject_for(llama_folder, other, max_batch=8)
+
+
+@pytest.fixture(scope="session")
+def make_subject() -> Callable[..., Subject]:
+    return subject_for

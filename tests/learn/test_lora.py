@@ -1,6 +1,7 @@
 """Low-rank additions: only they are trained, the sampler gets plain weights, and a checkpoint is a plain model folder."""
 
 import asyncio
+import math
 
 import numpy as np
 import pytest
@@ -83,6 +84,11 @@ def test_the_sampler_takes_the_merged_weights_and_agrees(folder):
         stale = lora_learner(folder)
         stale.policy_version = 1
         measure_gap(stale, [sampled], 1e-4)
+    found = measure_gap(stale, [sampled], math.inf)
+    middle = (found.mean + found.max) / 2
+    assert measure_gap(stale, [sampled], middle, worst=3.0) == found  # one token is beyond what is let pass on average
+    with pytest.raises(Exception, match="on average"):
+        measure_gap(stale, [sampled], found.mean / 1.01, worst=1000.0)
 
 
 def row_around(context, action):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from sanderling.types import Action, Int32Array
 
@@ -86,3 +86,16 @@ class Engine(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class Startable(Protocol):
+    """What an engine has besides, if it needs a while before it can sample."""
+
+    async def start(self) -> None:
+        """Return once it can; awaited once, before anything else. `close` follows, also where it failed or was cancelled.
+
+        Raises:
+            EngineError: it can't start.
+        """
+        ...

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
+SERVED_MODEL = "policy"
+"""Name under which a server serves the model."""
+
 
 class VllmConfig(BaseModel):
     """Which vLLM server samples, and how one is started where none is named."""

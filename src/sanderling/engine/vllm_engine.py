@@ -16,23 +16,20 @@ from typing import Any, Protocol
 
 import httpx
 import numpy as np
-import torch
-from safetensors.torch import load_file, save_file
 
 from sanderling.engine.protocol import SampleRequest
-from sanderling.engine.torch_model import load_model
 from sanderling.engine.torch_sampler import check_params
-from sanderling.engine.weights import fingerprint
+from sanderling.engine.vllm_config import SERVED_MODEL
+from sanderling.engine.vllm_weights import WeightsFolder, trial_difference
 from sanderling.errors import EngineError, WeightPushError
 from sanderling.types import Action, FinishReason
-
-MODEL = "policy"
-"""Name under which the server serves the model."""
 
 PROBE_TOKENS = 32
 """Tokens whose log-probabilities show which weights the server holds."""
 
-_WEIGHTS = "model.safetensors"
+_EMPTY_S = 60.0
+_PROBE_CONTEXT = (1, 2, 3)
+_TRIAL_BOUND = {"float32": 1e-2, "bfloat16": 0.1, "float16": 0.1}  # nats; rounding alone makes it a tenth of that
 _UINT64 = (1 << 63) - 1  # the server takes seeds of 64 bits, signed
 
 
@@ -42,6 +39,10 @@ class Server(Protocol):
     @property
     def url(self) -> str: ...
 
+    async def start(self) -> None:
+        """Return once it answers."""
+        ...
+
     async def close(self) -> None: ...
 
 
@@ -50,6 +51,9 @@ class RunningServer:
     """A server that somebody else started and ends."""
 
     url: str
+
+    async def start(self) -> None:
+        return
 
     async def close(self) -> None:
         return
@@ -65,14 +69,22 @@ class _Growing:
     finish: FinishReason | None = None
 
 
+@dataclass(slots=True)
+class _Probe:
+    """A greedy continuation of the probe's context."""
+
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+
+
 class VllmEngine:
     """Implements `Engine` over a vLLM server.
 
     Args:
         server: it must have been started with VLLM_SERVER_DEV_MODE=1 (reloading weights) and
             `--logprobs-mode processed_logprobs` (log-probabilities of what is drawn from).
-        folder: the policy's Hugging Face folder; its weights are those that the server started with.
-        weights_folder: pushed weights are written to it; the server reads them under the same path. None: a temporary one.
+        folder: the policy's Hugging Face folder. Without `start`, the server must hold its weights already.
+        weights_folder: weights are written to it; the server reads them under the same path. None: a temporary one.
         dtype: of the server's weights, "float32", "bfloat16" or "float16".
         request_s: seconds without a token after which a request has failed.
 
@@ -85,12 +97,11 @@ class VllmEngine:
         self, server: Server, *, folder: Path, weights_folder: Path | None, dtype: str, request_s: float = 600.0
     ) -> None:
         self._server = server
-        self._folder = folder
         self._temporary: TemporaryDirectory[str] | None = None
         if weights_folder is None:
             self._temporary = TemporaryDirectory(prefix="sanderling-weights-")
             weights_folder = Path(self._temporary.name)
-        self._weights_folder = weights_folder
+        self._weights = WeightsFolder(weights_folder, source=folder, dtype=dtype)
         self._dtype = dtype
         self._client = httpx.AsyncClient(
             base_url=server.url,
@@ -98,11 +109,8 @@ class VllmEngine:
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=256),
         )
         self._version = 0
-        state = load_model(folder).state_dict()
-        self._shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
-        self._stored_as = _first_names(state)
-        self._fingerprint = fingerprint(state, dtype)
-        self._probed: list[float] | None = None  # under the weights now in use
+        self._fingerprint = self._weights.source_fingerprint
+        self._probed: _Probe | None = None  # under the weights now in use
         self._open = asyncio.Event()  # requests may be sent
         self._open.set()
         self._streams: set[asyncio.Task[None]] = set()
@@ -114,6 +122,19 @@ class VllmEngine:
 
     def fingerprint(self) -> str:
         return self._fingerprint
+
+    async def start(self) -> None:
+        """Have the server start, where it is ours, and see by a trial that pushed weights reach it whole.
+
+        Afterwards it holds the policy's weights, whatever it held before.
+
+        Raises:
+            EngineError: it doesn't start, or doesn't answer.
+            WeightPushError: a push leaves out some of the weights.
+        """
+        await asyncio.to_thread(self._weights.write_source)
+        await self._server.start()
+        await self._try_a_push()
 
     def end_session(self, session: str) -> None:
         """Do nothing: the server's prefix cache forgets by itself what was not used for long."""
@@ -166,14 +187,14 @@ class VllmEngine:
         """
         if self._closed:
             raise EngineError(f"the engine is closed; weights of version {version} were not loaded")
-        await asyncio.to_thread(self._write, state)
+        await asyncio.to_thread(self._weights.write, state)
         self._open.clear()
         try:
             await self._interrupt()
             if self._probed is None:
                 self._probed = await self._probe()
             await self._reload()
-            now, digest = await self._probe(), await asyncio.to_thread(self._digest)
+            now, digest = await self._probe(), await asyncio.to_thread(self._weights.digest)
             if digest == self._fingerprint or now != self._probed:
                 self._fingerprint, self._probed, self._version = digest, now, version
         finally:
@@ -198,7 +219,7 @@ class VllmEngine:
         done = len(growing.token_ids)
         params = request.params
         body = {
-            "model": MODEL,
+            "model": SERVED_MODEL,
             "prompt": [*request.context_ids.tolist(), *growing.token_ids],
             "max_tokens": params.max_tokens - done,
             "temperature": params.temperature,
@@ -248,30 +269,6 @@ class VllmEngine:
 
     # -- weights
 
-    def _write(self, state: Mapping[str, Any]) -> None:
-        found = {name: tuple(tensor.shape) for name, tensor in state.items()}
-        if found != self._shapes:
-            names = found.keys() | self._shapes.keys()
-            differing = sorted(name for name in names if found.get(name) != self._shapes.get(name))
-            raise WeightPushError(
-                f"the pushed weights differ from those of {self._folder} in names or shapes: {differing[:3]} "
-                f"({len(differing)} in all); expected exactly those of the model's state_dict()"
-            )
-        self._weights_folder.mkdir(parents=True, exist_ok=True)
-        dtype = getattr(torch, self._dtype)
-        stored = {name: state[name].detach().to("cpu", dtype).contiguous() for name in set(self._stored_as.values())}
-        partial = self._weights_folder / f".{_WEIGHTS}"
-        save_file(stored, partial, metadata={"format": "pt"})
-        partial.replace(self._weights_folder / _WEIGHTS)
-        for file in self._folder.glob("*.json"):
-            if not file.name.endswith(".index.json"):
-                (self._weights_folder / file.name).write_bytes(file.read_bytes())
-
-    def _digest(self) -> str:
-        """Return the fingerprint of the weight file, under the names of the model."""
-        stored = load_file(self._weights_folder / _WEIGHTS)
-        return fingerprint({name: stored[place] for name, place in self._stored_as.items()}, self._dtype)
-
     async def _interrupt(self) -> None:
         """Close all streams; their actions keep what came and wait to go on."""
         streams = list(self._streams)
@@ -280,11 +277,20 @@ class VllmEngine:
         await asyncio.gather(*streams, return_exceptions=True)
 
     async def _reload(self) -> None:
-        arguments = {"method": "reload_weights", "kwargs": {"weights_path": str(self._weights_folder)}}
+        arguments = {"method": "reload_weights", "kwargs": {"weights_path": str(self._weights.path)}}
         await self._post("/collective_rpc", arguments)
-        await self._post("/reset_prefix_cache", None)
+        # A request whose stream was closed holds its part of the cache until the server notices; until then the cache, which
+        # is that of the old weights, is not emptied.
+        end = asyncio.get_running_loop().time() + _EMPTY_S
+        while (await self._post("/reset_prefix_cache", None)).get("success") is False:
+            if asyncio.get_running_loop().time() > end:
+                raise WeightPushError(
+                    f"the server at {self._server.url} could not empty its prefix cache within {_EMPTY_S:.0f} s, so old keys "
+                    "and values could be used under new weights; expected that nobody else sends it requests"
+                )
+            await asyncio.sleep(0.02)
 
-    async def _post(self, path: str, body: Any) -> None:
+    async def _post(self, path: str, body: Any) -> dict[str, Any]:
         try:
             reply = await self._client.post(path, json=body)
         except httpx.HTTPError as error:
@@ -294,12 +300,13 @@ class VllmEngine:
                 f"the server answered {path} with {reply.status_code}: {reply.text[:500]}; it has to be started with "
                 "VLLM_SERVER_DEV_MODE=1 and must be able to read the weights folder"
             )
+        return reply.json() if reply.content else {}
 
-    async def _probe(self) -> list[float]:
-        """Return log-probabilities of the server's own greedy continuation of a fixed context."""
+    async def _probe(self) -> _Probe:
+        """Return the server's own greedy continuation of a fixed context."""
         body = {
-            "model": MODEL,
-            "prompt": [1, 2, 3],
+            "model": SERVED_MODEL,
+            "prompt": list(_PROBE_CONTEXT),
             "max_tokens": PROBE_TOKENS,
             "temperature": 0.0,
             "ignore_eos": True,
@@ -307,13 +314,27 @@ class VllmEngine:
             "return_token_ids": True,
             "stream": True,
         }
-        found: list[float] = []
+        found = _Probe()
         async for choice in self._choices(body, "probe"):
-            found += (choice.get("logprobs") or {}).get("token_logprobs") or []
+            found.token_ids += choice.get("token_ids") or []
+            found.logprobs += (choice.get("logprobs") or {}).get("token_logprobs") or []
         return found
 
-
-def _first_names(state: Mapping[str, torch.Tensor]) -> dict[str, str]:
-    """Return for each name the first one with the same storage: tied weights are written once."""
-    first: dict[int, str] = {}
-    return {name: first.setdefault(tensor.data_ptr(), name) for name, tensor in state.items()}
+    async def _try_a_push(self) -> None:
+        """Push weights that differ in every tensor, compare with a forward pass of ours, and push the policy's own."""
+        model = await asyncio.to_thread(self._weights.write_trial)
+        await self._reload()
+        probe = await self._probe()
+        difference = await asyncio.to_thread(trial_difference, model, _PROBE_CONTEXT, probe.token_ids, probe.logprobs)
+        del model
+        if not difference <= _TRIAL_BOUND[self._dtype]:
+            raise WeightPushError(
+                f"after a trial push in which every weight was changed, the server's log-probabilities differ by "
+                f"{difference:.3g} nats from those of the pushed weights; expected at most {_TRIAL_BOUND[self._dtype]}. It "
+                f"keeps some of the old weights, or samples otherwise. Start it with the model {self._weights.path}, where "
+                "tied weights are written twice, and with --logprobs-mode processed_logprobs --generation-config vllm and "
+                f"--dtype {self._dtype}"
+            )
+        await asyncio.to_thread(self._weights.write_source)
+        await self._reload()
+        self._probed = await self._probe()

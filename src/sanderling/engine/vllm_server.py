@@ -4,58 +4,103 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
+import shutil
 import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 
-from sanderling.engine.vllm_config import VllmConfig
-from sanderling.engine.vllm_engine import MODEL
+from sanderling.engine import vllm_guard
+from sanderling.engine.vllm_config import SERVED_MODEL, VllmConfig
 from sanderling.errors import EngineError
 
 # Reloading weights is one of the routes that vLLM shows in this mode alone.
 _ENVIRONMENT = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1"}
 # Read by vLLM's CPU build alone: no binding to cores that others use too, and a small cache.
 _CPU_ENVIRONMENT = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_KVCACHE_SPACE": "1"}
-_END_S = 20.0
 
 
-@dataclass(slots=True, eq=False)
 class StartedServer:
-    """A server process of ours and its log."""
+    """A server process of ours on a free port of the loopback interface.
 
-    url: str
-    process: subprocess.Popen[bytes]
-    log: Path
+    It ends with this process, however that ends (see `vllm_guard`). Its log lies in a temporary folder that goes with it, as
+    do the weights that it is started with and those that are pushed to it, unless the configuration names a place for them.
+
+    Args:
+        config: interpreter, further arguments and the time that a start may take.
+        dtype: of the weights, "float32", "bfloat16" or "float16".
+        device: "cpu", or "cuda".
+    """
+
+    def __init__(self, config: VllmConfig, *, dtype: str, device: str) -> None:
+        self._config = config
+        self._place = Path(tempfile.mkdtemp(prefix="sanderling-vllm-"))
+        self._log = self._place / "server.log"
+        self.weights_folder = Path(config.weights_folder) if config.weights_folder else self._place / "weights"
+        port = _free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        arguments = server_arguments(self.weights_folder, port, dtype=dtype, further=config.arguments)
+        self._command = [config.python or sys.executable, "-m", "vllm.entrypoints.openai.api_server", *arguments]
+        self._environment: Mapping[str, str] = _ENVIRONMENT | (_CPU_ENVIRONMENT if device == "cpu" else {})
+        self._guard: subprocess.Popen[bytes] | None = None
+
+    async def start(self) -> None:
+        """Start it and wait until it answers.
+
+        Raises:
+            EngineError: it ended, or did not answer within `config.start_s`; quotes the end of its log.
+        """
+        with self._log.open("wb") as log:
+            self._guard = subprocess.Popen(
+                [sys.executable, "-I", "-S", vllm_guard.__file__, str(self._place), *self._command],
+                env=self._environment | os.environ,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        try:
+            await asyncio.wait_for(self._answer(self._guard), self._config.start_s)
+        except TimeoutError:
+            raise EngineError(
+                f"the vLLM server didn't answer within {self._config.start_s} s; raise engine.vllm.start_s or mend what the "
+                f"end of its log says:\n{_tail(self._log)}"
+            ) from None
 
     async def close(self) -> None:
         await asyncio.to_thread(self._end)
 
+    async def _answer(self, guard: subprocess.Popen[bytes]) -> None:
+        async with httpx.AsyncClient(timeout=5.0) as client:
+            while True:
+                if guard.poll() is not None:
+                    raise EngineError(
+                        f"the vLLM server ended with {guard.returncode} before it answered; the end of its log:\n"
+                        f"{_tail(self._log)}"
+                    )
+                with suppress(httpx.HTTPError):
+                    if (await client.get(f"{self.url}/health")).status_code == httpx.codes.OK:
+                        return
+                await asyncio.sleep(0.5)
+
     def _end(self) -> None:
-        # It starts processes of its own, all in its session.
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            with suppress(ProcessLookupError):
-                os.killpg(self.process.pid, number)
-            with suppress(subprocess.TimeoutExpired):
-                self.process.wait(_END_S)
-                break
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.log.unlink(missing_ok=True)
+        guard, self._guard = self._guard, None
+        if guard is not None and guard.stdin is not None:
+            guard.stdin.close()
+            with suppress(subprocess.TimeoutExpired):  # a process that no signal ends; the guard goes on trying
+                guard.wait(2 * vllm_guard.END_S + 5.0)
+        shutil.rmtree(self._place, ignore_errors=True)
 
 
 def server_arguments(folder: Path, port: int, *, dtype: str, further: Sequence[str]) -> list[str]:
     """Return the arguments of `python -m vllm.entrypoints.openai.api_server`."""
     return [
-        *("--model", str(folder), "--served-model-name", MODEL, "--dtype", dtype),
+        *("--model", str(folder), "--served-model-name", SERVED_MODEL, "--dtype", dtype),
         *("--host", "127.0.0.1", "--port", str(port)),
         # What is recorded must be the log-probabilities of the distribution that is drawn from.
         *("--logprobs-mode", "processed_logprobs"),
@@ -63,49 +108,6 @@ def server_arguments(folder: Path, port: int, *, dtype: str, further: Sequence[s
         *("--generation-config", "vllm"),
         *further,
     ]
-
-
-def start_server(folder: Path, config: VllmConfig, *, dtype: str, device: str) -> StartedServer:
-    """Start a server on a free port of the loopback interface and wait until it answers.
-
-    Raises:
-        EngineError: it ended, or did not answer within `config.start_s`; quotes the end of its log.
-    """
-    port = _free_port()
-    arguments = server_arguments(folder, port, dtype=dtype, further=config.arguments)
-    environment: Mapping[str, str] = _ENVIRONMENT | (_CPU_ENVIRONMENT if device == "cpu" else {})
-    handle, name = tempfile.mkstemp(prefix="sanderling-vllm-", suffix=".log")
-    with os.fdopen(handle, "wb") as log:
-        process = subprocess.Popen(
-            [config.python or sys.executable, "-m", "vllm.entrypoints.openai.api_server", *arguments],
-            env=environment | os.environ,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    server = StartedServer(f"http://127.0.0.1:{port}", process, Path(name))
-    try:
-        _wait(server, config.start_s)
-    except BaseException:
-        server._end()
-        raise
-    return server
-
-
-def _wait(server: StartedServer, limit_s: float) -> None:
-    end = time.monotonic() + limit_s
-    while time.monotonic() < end:
-        if server.process.poll() is not None:
-            raise EngineError(
-                f"the vLLM server ended with {server.process.returncode} before it answered; the end of its log:\n"
-                f"{_tail(server.log)}"
-            )
-        with suppress(httpx.HTTPError):
-            if httpx.get(f"{server.url}/health", timeout=5.0).status_code == httpx.codes.OK:
-                return
-        time.sleep(0.5)
-    raise EngineError(f"the vLLM server didn't answer within {limit_s} s; the end of its log:\n{_tail(server.log)}")
 
 
 def _tail(log: Path, lines: int = 15) -> str:

@@ -16,13 +16,15 @@ _CORPUS = (
 )
 
 
-def tiny_llama_folder(path: Path, *, vocab: int = 320, seed: int = 0, scale: float = 0.3, tied: bool = True) -> Path:
+def tiny_llama_folder(
+    path: Path, *, vocab: int = 320, seed: int = 0, scale: float = 0.3, tied: bool = True, head_dim: int = 8
+) -> Path:
     """Write a `LlamaForCausalLM` folder with random weights and a small byte-level BPE tokenizer; return `path`.
 
     32 wide, 2 layers, 4 heads over 2 key-value heads, 2,048 positions, about 30 thousand parameters. The tokenizer has the
     256 bytes, merges learned from four lines of code, and the special tokens of `ToyTokenizer`; "<|end|>" ends an action.
-    `scale` is the standard deviation of the weights: at 0.3 the next-token distribution is far from uniform. Equal
-    arguments give equal weights.
+    `scale` is the standard deviation of the weights: at 0.3 the next-token distribution is far from uniform. `head_dim` is
+    the width of a head; kernels of other engines know some widths only. Equal arguments give equal weights.
 
     Raises:
         ValueError: `vocab` is smaller than bytes and special tokens together.
@@ -42,6 +44,7 @@ def tiny_llama_folder(path: Path, *, vocab: int = 320, seed: int = 0, scale: flo
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
+        head_dim=head_dim,
         max_position_embeddings=2048,
         initializer_range=scale,
         tie_word_embeddings=tied,
