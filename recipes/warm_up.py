@@ -1,0 +1,317 @@
+"""Makes the policy that a recipe on HumanEvalPack starts from: `python recipes/warm_up.py recipes/smollm2.toml models/smollm2`.
+
+A pretrained model of this size can't use an editor that it has never seen. Here it imitates a scripted teacher for minutes:
+bugs are planted in the right functions of the TRAIN tasks, and the teacher acts in the recipe's own harness and sandbox, so
+that what is imitated is to the token what the policy will see. The bugs of the tasks themselves are never shown, and no held-out
+task is read. The folder that is written is the recipe's `policy`.
+
+The teacher tries up to three wrong changes before the right one, and submits when the visible tests pass. What it says at the
+right place counts fully, a wrong try hardly: enough to be tried, so that reinforcement learning has something to choose from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import torch
+from fix_python.warmup.edits import change_call
+from transformers import PreTrainedModel
+
+from sanderling.assemble import check_backend, load_backend, load_environment
+from sanderling.batch.micro import MicroBatch, micro_batches
+from sanderling.compute import make_model
+from sanderling.config import Config, load_config
+from sanderling.environment import Environment
+from sanderling.errors import ConfigError
+from sanderling.harness.protocol import Codec
+from sanderling.harness.tokenizer import FastTokenizer
+from sanderling.loss.flat_attention import FlatRows, use_flat_attention
+from sanderling.loss.logprobs import flat_token_scores
+from sanderling.sandbox.protocol import SandboxBackend
+from sanderling.tasks.formats.humanevalpack import FILE, HumanEvalPackTasks
+from sanderling.tasks.mutation import Mutant, mutants
+from sanderling.types import Action, Task, TrainingRow
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
+RIGHT, WRONG = 1.0, 0.05  # how much an action is imitated
+ANOTHER_TRY = 0.45  # probability of a wrong try before the next one
+MOST_TRIES = 3  # wrong ones
+LOST = {
+    "missing_return": 0.2,
+    "dropped_statement": 0.2,
+}  # `pass` hints at nothing: how often, where other families are 1
+AT_ONCE = 8  # sandboxes
+
+log = logging.getLogger("warm_up")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bug:
+    """A training task with another bug, and what the teacher knows about it."""
+
+    task: Task
+    line: int
+    right: str  # the line without indentation
+    planted: str  # the same line with the bug
+    wrong: tuple[tuple[int, str, str], ...]  # line, what it reads, and what to try there
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How the imitation goes."""
+
+    tokens: int  # of demonstrations, prompts included
+    learning_rate: float = 2e-4  # of AdamW; rises over the first updates and falls to a twentieth
+    rising: int = 5
+    batch_tokens: int = 2048  # of one update
+
+
+class Mutations:
+    """The right functions of the training tasks with bugs planted in them."""
+
+    def __init__(self, tasks: HumanEvalPackTasks) -> None:
+        self._tasks = tasks
+
+    @cached_property
+    def _bugs(self) -> dict[str, list[Mutant]]:
+        found = {task_id: mutants(self._tasks.row(task_id).gold) for task_id in self._tasks.ids("train")}
+        return {task_id: planted for task_id, planted in found.items() if planted}
+
+    def draw(self, rng: Random) -> Iterator[Bug]:
+        """Yield bugs without end: every task as often as the others, every family in it alike but for lost lines."""
+        while True:
+            for task_id in rng.sample(sorted(self._bugs), len(self._bugs)):
+                yield self._bug(task_id, rng)
+
+    def _bug(self, task_id: str, rng: Random) -> Bug:
+        row, bugs = self._tasks.row(task_id), self._bugs[task_id]
+        own = row.buggy.splitlines()
+        families = sorted({bug.family for bug in bugs})
+        family = rng.choices(families, [LOST.get(name, 1.0) for name in families])[0]
+        # The bug of the task itself is left to reinforcement learning.
+        pool = [bug for bug in bugs if bug.family == family and bug.source.splitlines() != own]
+        bug = rng.choice(pool or bugs)
+        gold, lines = row.gold.splitlines(), bug.source.splitlines()
+        others = rng.sample(bugs, min(len(bugs), 4 * MOST_TRIES))
+        wrong = [(o.line, lines[o.line - 1].strip(), o.text.strip()) for o in others]
+        task = self._tasks.get(task_id)
+        return Bug(
+            task=replace(task, base={**task.base, FILE: bug.source.encode()}),
+            line=bug.line,
+            right=gold[bug.line - 1].strip(),
+            planted=bug.text.strip(),
+            wrong=tuple(w for w in wrong if w[1] != w[2] and w[2] != gold[w[0] - 1].strip()),
+        )
+
+
+class Demonstration:
+    """One episode of the teacher, token by token as the engine would have had it."""
+
+    def __init__(self, codec: Codec, tokenizer: FastTokenizer, prompt: str) -> None:
+        self._codec, self._tokenizer = codec, tokenizer
+        self._transcript = codec.open(prompt)
+        self._ids = self._transcript.prompt_ids.tolist()
+        self._weights = [0.0] * len(self._ids)
+
+    def say(self, text: str, weight: float) -> Action:
+        """Add an action."""
+        ids = [*self._tokenizer.encode(text), self._codec.stop_token_ids[0]]
+        self._ids += ids
+        self._weights += [weight] * len(ids)
+        nothing = np.zeros(len(ids), dtype=np.float32)
+        return Action(
+            token_ids=np.array(ids, dtype=np.int32),
+            rollout_logprobs=nothing,
+            policy_versions=nothing.astype(np.int32),
+            text=text,
+            finish_reason="stop",
+        )
+
+    def hear(self, action: Action, text: str) -> None:
+        """Add what the action was answered with."""
+        ids = self._transcript.extend(action, (text,)).token_ids.tolist()
+        self._ids += ids
+        self._weights += [0.0] * len(ids)
+
+    def row(self, name: str) -> TrainingRow:
+        """Return the tokens with their weights."""
+        weights = np.array(self._weights, dtype=np.float32)
+        size = len(weights)
+        return TrainingRow(
+            trajectory_id=name,
+            token_ids=np.array(self._ids, dtype=np.int32),
+            loss_mask=weights > 0,
+            turn_of_token=np.zeros(size, dtype=np.int32),
+            rollout_logprobs=np.zeros(size, dtype=np.float32),
+            policy_versions=np.zeros(size, dtype=np.int32),
+            advantages=(weights > 0).astype(np.float32),
+            weights=weights,
+        )
+
+
+class Teacher:
+    """Repairs bugs in the sandbox of the environment, through its harness."""
+
+    def __init__(self, environment: Environment, backend: SandboxBackend, tokenizer: FastTokenizer) -> None:
+        self._environment, self._backend, self._tokenizer = environment, backend, tokenizer
+        self._codec = environment.harness.codec(tokenizer)
+
+    async def demonstrate(self, bug: Bug, rng: Random) -> TrainingRow | None:
+        """Return one episode; None where the visible tests don't show the bug, or the repair can't be written."""
+        sandbox = await self._backend.create(self._environment.sandbox_spec(bug.task))
+        try:
+            conversation = self._environment.harness.start(bug.task, sandbox)
+            if (await conversation.act("test")).exit_code == 0:
+                return None
+            told = Demonstration(self._codec, self._tokenizer, self._environment.harness.prompt(bug.task))
+            for line, call, weight in self._plan(bug, rng):
+                for text in (f"line {line}", call):
+                    action = told.say(text, weight)
+                    reply = await conversation.act(text)
+                    told.hear(action, reply.text)
+                if reply.exit_code == 0:
+                    told.say("submit", RIGHT)
+                    return told.row(bug.task.id)
+            return None
+        finally:
+            await sandbox.destroy()
+
+    def _plan(self, bug: Bug, rng: Random) -> Iterator[tuple[int, str, float]]:
+        """Yield lines to look at, what to change there, and how much that is imitated."""
+        for line, before, after in bug.wrong[:MOST_TRIES]:
+            if rng.random() >= ANOTHER_TRY:
+                break
+            if line != bug.line:
+                yield line, change_call(before, after), WRONG
+        yield bug.line, change_call(bug.planted, bug.right), RIGHT
+
+
+async def demonstrations(
+    config: Config, environment: Environment, tokenizer: FastTokenizer, tokens: int
+) -> list[TrainingRow]:
+    """Return episodes of the teacher of about so many tokens in all; equal for equal seeds."""
+    assert isinstance(environment.tasks, HumanEvalPackTasks)
+    longest = config.limits.max_context_tokens or sys.maxsize
+    backend = load_backend(config.sandbox.backend, config.sandbox.image)
+    rows: list[TrainingRow] = []
+    try:
+        check_backend(backend)
+        teacher = Teacher(environment, backend, tokenizer)
+        drawn = Mutations(environment.tasks).draw(Random(config.seed))
+        for number in range(sys.maxsize):
+            if sum(len(row.token_ids) for row in rows) >= tokens:
+                break
+            played = [teacher.demonstrate(next(drawn), Random(f"{config.seed}-{number}-{n}")) for n in range(AT_ONCE)]
+            rows += [row for row in await asyncio.gather(*played) if row is not None and len(row.token_ids) <= longest]
+    finally:
+        await backend.close()
+    return rows
+
+
+def imitate(model: PreTrainedModel, rows: Sequence[TrainingRow], settings: Settings, seed: int) -> None:
+    """Minimise the weighted negative log-likelihood of the actions, each row once, in random order."""
+    use_flat_attention(model.eval())
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=settings.learning_rate, betas=(0.9, 0.95), weight_decay=0.0, fused=True
+    )
+    batches = list(_batches(rows, settings.batch_tokens, Random(seed)))
+    started = time.process_time()
+    for number, batch in enumerate(batches):
+        rate = min((number + 1) / settings.rising, 1.05 - number / len(batches))
+        optimizer.param_groups[0]["lr"] = rate * settings.learning_rate
+        scale = float(sum(row.weights.sum() for row in batch))
+        loss = 0.0
+        for micro in micro_batches(batch, settings.batch_tokens, "packed"):
+            part = _loss(model, micro) / scale
+            part.backward()
+            loss += part.item()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        if number % 5 == 0 or number + 1 == len(batches):
+            log.info(
+                "update %d of %d, loss %.3f, %.0f CPU-seconds",
+                number + 1,
+                len(batches),
+                loss,
+                time.process_time() - started,
+            )
+
+
+def _batches(rows: Sequence[TrainingRow], tokens: int, rng: Random) -> Iterator[list[TrainingRow]]:
+    batch: list[TrainingRow] = []
+    for row in rng.sample(rows, len(rows)):
+        if batch and sum(len(r.token_ids) for r in batch) + len(row.token_ids) > tokens:
+            yield batch
+            batch = []
+        batch.append(row)
+    if batch:
+        yield batch
+
+
+def _loss(model: PreTrainedModel, micro: MicroBatch) -> torch.Tensor:
+    assert micro.flat is not None
+    flat = FlatRows(
+        token_ids=torch.from_numpy(micro.flat.token_ids).long(),
+        positions=torch.from_numpy(micro.flat.positions).long(),
+        blocks=micro.flat.blocks,
+    )
+    targets = torch.from_numpy(micro.token_ids[micro.loss_mask]).long()
+    # A context for each step: autocast keeps its copies of the weights until the context ends.
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        scores = flat_token_scores(model, flat, torch.from_numpy(micro.flat.predictors), targets)
+    return -(scores.logprobs * torch.from_numpy(micro.weights[micro.loss_mask])).sum()
+
+
+def main() -> None:
+    """Read the command line, demonstrate, imitate, and write the folder."""
+    parser = argparse.ArgumentParser(description="Warm up a pretrained model for a recipe on HumanEvalPack.")
+    parser.add_argument(
+        "recipe", type=Path, help="its environment, limits, sandbox and seed hold; its policy is written"
+    )
+    parser.add_argument("model", type=Path, help="folder of the pretrained model")
+    parser.add_argument("--tokens", type=int, default=150_000, help="of demonstrations, prompts included")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings in place of the recipe's")
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stdout)
+    torch.set_num_threads(options.threads)
+    config = load_config([options.recipe], dict(pair.split("=", 1) for pair in options.set))
+    out = Path(config.policy)
+    if out.exists():
+        raise ConfigError(f"{out} exists already; remove it, or name another folder as the recipe's policy")
+    environment = load_environment(config.environment, config.verifier, config.harness, config.environment_settings)
+    rows = asyncio.run(demonstrations(config, environment, FastTokenizer(options.model), options.tokens))
+    log.info(
+        "%d demonstrations, %d tokens, %.0f CPU-seconds",
+        len(rows),
+        sum(len(r.token_ids) for r in rows),
+        time.process_time(),
+    )
+    model = make_model(config, options.model, dtype="float32")
+    imitate(model, rows, Settings(tokens=options.tokens), config.seed)
+    part = out.with_name(f"{out.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    model.save_pretrained(part)
+    for name in TOKENIZER_FILES:
+        if (options.model / name).is_file():
+            shutil.copyfile(options.model / name, part / name)
+    (part / "warm-up.json").write_text(json.dumps({"demonstrations": len(rows), "seed": config.seed}) + "\n", "utf-8")
+    part.rename(out)
+    log.info("%s written, %.0f CPU-seconds in all", out, time.process_time())
+
+
+if __name__ == "__main__":
+    main()
