@@ -2,8 +2,8 @@
 
 A pretrained model of this size can't use an editor that it has never seen. Here it imitates a scripted teacher for minutes:
 bugs are planted in the right functions of the TRAIN tasks, and the teacher acts in the recipe's own harness and sandbox, so
-that what is imitated is to the token what the policy will see. The bugs of the tasks themselves are never shown, and no held-out
-task is read. The folder that is written is the recipe's `policy`.
+that what is imitated is to the token what the policy will see. The bugs of the tasks themselves are never shown, and no
+held-out task is read. The folder that is written is the recipe's `policy`.
 
 The teacher tries up to three wrong changes before the right one, and submits when the visible tests pass. What it says at the
 right place counts fully, a wrong try hardly: enough to be tried, so that reinforcement learning has something to choose from.
@@ -48,6 +48,7 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jin
 RIGHT, WRONG = 1.0, 0.05  # how much an action is imitated
 ANOTHER_TRY = 0.45  # probability of a wrong try before the next one
 MOST_TRIES = 3  # wrong ones
+MOST_TOKENS = 384  # of a demonstration; two of three are shorter, and most of a long one is its prompt
 LOST = {
     "missing_return": 0.2,
     "dropped_statement": 0.2,
@@ -75,7 +76,7 @@ class Settings:
     tokens: int  # of demonstrations, prompts included
     learning_rate: float = 2e-4  # of AdamW; rises over the first updates and falls to a twentieth
     rising: int = 5
-    batch_tokens: int = 2048  # of one update
+    batch_tokens: int = 1024  # of one update; small ones learn more from the same tokens
 
 
 class Mutations:
@@ -203,7 +204,6 @@ async def demonstrations(
 ) -> list[TrainingRow]:
     """Return episodes of the teacher of about so many tokens in all; equal for equal seeds."""
     assert isinstance(environment.tasks, HumanEvalPackTasks)
-    longest = config.limits.max_context_tokens or sys.maxsize
     backend = load_backend(config.sandbox.backend, config.sandbox.image)
     rows: list[TrainingRow] = []
     try:
@@ -214,7 +214,9 @@ async def demonstrations(
             if sum(len(row.token_ids) for row in rows) >= tokens:
                 break
             played = [teacher.demonstrate(next(drawn), Random(f"{config.seed}-{number}-{n}")) for n in range(AT_ONCE)]
-            rows += [row for row in await asyncio.gather(*played) if row is not None and len(row.token_ids) <= longest]
+            rows += [
+                row for row in await asyncio.gather(*played) if row is not None and len(row.token_ids) <= MOST_TOKENS
+            ]
     finally:
         await backend.close()
     return rows
@@ -282,7 +284,7 @@ def main() -> None:
         "recipe", type=Path, help="its environment, limits, sandbox and seed hold; its policy is written"
     )
     parser.add_argument("model", type=Path, help="folder of the pretrained model")
-    parser.add_argument("--tokens", type=int, default=150_000, help="of demonstrations, prompts included")
+    parser.add_argument("--tokens", type=int, default=80_000, help="of demonstrations, prompts included")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings in place of the recipe's")
     options = parser.parse_args()

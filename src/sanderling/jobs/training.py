@@ -41,7 +41,7 @@ TOLERANCE = {"float32": 1e-4, "bfloat16": 5e-2}
 """Largest |sampler - trainer| log-probability in nats on average, where either of them computes in that dtype."""
 
 WORST = {"float32": 1.0, "bfloat16": 10.0}
-"""How much larger than that it may be on one token of the start-up check: bfloat16 is far off on unlikely tokens."""
+"""How much larger than that it may be on one token: bfloat16 is far off on unlikely tokens."""
 
 if TYPE_CHECKING:
     from sanderling.learn.loop import Parts
@@ -182,6 +182,7 @@ async def _train(job: _Training, stream: TaskStream, estimator: Any) -> TrainRes
         seed=config.seed,
         shuffle_rewards=config.control == "shuffled_rewards",
         tolerance=_tolerance(config),
+        worst=WORST[coarsest_dtype(config)],
         watch=job.watch,
     )
     finished = await _run_steps(job, parts, done)

@@ -50,7 +50,8 @@ class Parts:
     folder: Records
     seed: int
     shuffle_rewards: bool  # negative control: see `deal_out_rewards`
-    tolerance: float  # largest |sampler - trainer| log-probability under the same weights; inf: only measured
+    tolerance: float  # largest mean |sampler - trainer| log-probability under the same weights; inf: only measured
+    worst: float  # how much larger than that it may be on one token
     watch: Watch  # decides what becomes of episodes that were not earned
 
 
@@ -133,7 +134,7 @@ async def _learn(parts: Parts, hooks: Hooks, batch: _Batch) -> StepReport:
     metrics = episode_metrics(groups, batch.dropped) | row_metrics(trainable, groups, learner.policy_version)
     for quarantine in parts.watch.count(batch.step, groups):
         parts.folder.append_event("quarantined", step=batch.step, task=quarantine.task_id, reason=quarantine.reason)
-    gap = await asyncio.to_thread(measure_gap, learner, rows, parts.tolerance)
+    gap = await asyncio.to_thread(measure_gap, learner, rows, parts.tolerance, parts.worst)
     if critic is not None:  # before the policy moves, on whose hidden states a value head stands
         metrics |= await asyncio.to_thread(critic.step, groups, _learns_values(parts.estimator))
         clock.lap("critic_s")

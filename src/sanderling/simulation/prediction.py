@@ -160,6 +160,7 @@ class Simulation:
             shuffle_rewards=False,
             watch=Watch(ScreeningConfig()),
             tolerance=0.0,
+            worst=1.0,
         )
         self._mark()
         await train(parts, Hooks(commit=self._commit, after_step=self._after_step), first=1, last=last)
