@@ -73,7 +73,6 @@ class Bug:
 class Settings:
     """How the imitation goes."""
 
-    tokens: int  # of demonstrations, prompts included
     learning_rate: float = 2e-4  # of AdamW; rises over the first updates and falls to a twentieth
     rising: int = 5
     batch_tokens: int = 1024  # of one update; small ones learn more from the same tokens
@@ -303,7 +302,7 @@ def main() -> None:
         time.process_time(),
     )
     model = make_model(config, options.model, dtype="float32")
-    imitate(model, rows, Settings(tokens=options.tokens), config.seed)
+    imitate(model, rows, Settings(), config.seed)
     part = out.with_name(f"{out.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     model.save_pretrained(part)
