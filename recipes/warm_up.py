@@ -5,8 +5,9 @@ bugs are planted in the right functions of the TRAIN tasks, and the teacher acts
 that what is imitated is to the token what the policy will see. The bugs of the tasks themselves are never shown, and no
 held-out task is read. The folder that is written is the recipe's `policy`.
 
-The teacher tries up to three wrong changes before the right one, and submits when the visible tests pass. What it says at the
-right place counts fully, a wrong try hardly: enough to be tried, so that reinforcement learning has something to choose from.
+The teacher tries up to four wrong changes before the right one, and submits when the visible tests pass. What it says at the
+right place counts fully, a wrong try less: it shows how to search and how to name what stands in a line, so that reinforcement
+learning has something to choose from.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from sanderling.assemble import check_backend, load_backend, load_environment
 from sanderling.batch.micro import MicroBatch, micro_batches
 from sanderling.compute import make_model
 from sanderling.config import Config, load_config
+from sanderling.engine.torch_model import no_progress_bars
 from sanderling.environment import Environment
 from sanderling.errors import ConfigError
 from sanderling.harness.protocol import Codec
@@ -45,10 +47,10 @@ from sanderling.tasks.mutation import Mutant, mutants
 from sanderling.types import Action, Task, TrainingRow
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
-RIGHT, WRONG = 1.0, 0.05  # how much an action is imitated
-ANOTHER_TRY = 0.45  # probability of a wrong try before the next one
-MOST_TRIES = 3  # wrong ones
-MOST_TOKENS = 384  # of a demonstration; two of three are shorter, and most of a long one is its prompt
+RIGHT, WRONG = 1.0, 0.3  # how much an action is imitated; wrong tries show, too, how a part of a line is named
+ANOTHER_TRY = 0.6  # probability of a wrong try before the next one
+MOST_TRIES = 4  # wrong ones
+MOST_TOKENS = 448  # of a demonstration; most are shorter, and most of a long one is its prompt
 LOST = {
     "missing_return": 0.2,
     "dropped_statement": 0.2,
@@ -283,7 +285,7 @@ def main() -> None:
         "recipe", type=Path, help="its environment, limits, sandbox and seed hold; its policy is written"
     )
     parser.add_argument("model", type=Path, help="folder of the pretrained model")
-    parser.add_argument("--tokens", type=int, default=80_000, help="of demonstrations, prompts included")
+    parser.add_argument("--tokens", type=int, default=96_000, help="of demonstrations, prompts included")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings in place of the recipe's")
     options = parser.parse_args()
@@ -305,7 +307,8 @@ def main() -> None:
     imitate(model, rows, Settings(), config.seed)
     part = out.with_name(f"{out.name}.part")
     shutil.rmtree(part, ignore_errors=True)
-    model.save_pretrained(part)
+    with no_progress_bars():
+        model.save_pretrained(part)
     for name in TOKENIZER_FILES:
         if (options.model / name).is_file():
             shutil.copyfile(options.model / name, part / name)
