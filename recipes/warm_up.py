@@ -1,9 +1,10 @@
 """Makes the policy that a recipe on HumanEvalPack starts from: `python recipes/warm_up.py recipes/smollm2.toml models/smollm2`.
 
 A pretrained model of this size can't use an editor that it has never seen. Here it imitates a scripted teacher for minutes:
-bugs are planted in the right functions of the TRAIN tasks, and the teacher acts in the recipe's own harness and sandbox, so
-that what is imitated is to the token what the policy will see. The bugs of the tasks themselves are never shown, and no
-held-out task is read. The folder that is written is the recipe's `policy`.
+bugs are planted in practice functions (of fix_python) and then in the right functions of the TRAIN tasks, and the teacher acts
+in the recipe's own harness and sandbox, so that what is imitated is to the token what the policy will see. The bugs of the
+tasks themselves are never shown. Held-out tasks are read only to leave out practice functions that are near to one.
+The folder that is written is the recipe's `policy`.
 
 The teacher tries up to four wrong changes before the right one, and submits when the visible tests pass. What it says at the
 right place counts fully, a wrong try less: it shows how to search and how to name what stands in a line, so that reinforcement
@@ -13,6 +14,7 @@ learning has something to choose from.
 from __future__ import annotations
 
 import argparse
+import ast
 import asyncio
 import json
 import logging
@@ -22,12 +24,17 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from random import Random
 
 import numpy as np
 import torch
+from fix_python.splits import NEAR
+from fix_python.visible import decode
 from fix_python.warmup.edits import change_call
+from fix_python.warmup.exercises import Exercise, practice_exercises
+from fix_python.warmup.library import practice_functions
 from transformers import PreTrainedModel
 
 from sanderling.assemble import check_backend, load_backend, load_environment
@@ -42,8 +49,9 @@ from sanderling.harness.tokenizer import FastTokenizer
 from sanderling.loss.flat_attention import FlatRows, use_flat_attention
 from sanderling.loss.logprobs import flat_token_scores
 from sanderling.sandbox.protocol import SandboxBackend
-from sanderling.tasks.formats.humanevalpack import FILE, HumanEvalPackTasks
+from sanderling.tasks.formats.humanevalpack import EXAMPLE, FILE, HumanEvalPackTasks
 from sanderling.tasks.mutation import Mutant, mutants
+from sanderling.tasks.similarity import View, likeness, shingles
 from sanderling.types import Action, Task, TrainingRow
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
@@ -51,6 +59,7 @@ RIGHT, WRONG = 1.0, 0.3  # how much an action is imitated; wrong tries show, too
 ANOTHER_TRY = 0.6  # probability of a wrong try before the next one
 MOST_TRIES = 4  # wrong ones
 MOST_TOKENS = 448  # of a demonstration; most are shorter, and most of a long one is its prompt
+PRACTICE_SHARE = 0.7  # of the tokens; practice functions are many and short, so that more than their text is learnt
 LOST = {
     "missing_return": 0.2,
     "dropped_statement": 0.2,
@@ -107,15 +116,78 @@ class Mutations:
         bug = rng.choice(pool or bugs)
         gold, lines = row.gold.splitlines(), bug.source.splitlines()
         others = rng.sample(bugs, min(len(bugs), 4 * MOST_TRIES))
-        wrong = [(o.line, lines[o.line - 1].strip(), o.text.strip()) for o in others]
         task = self._tasks.get(task_id)
-        return Bug(
-            task=replace(task, base={**task.base, FILE: bug.source.encode()}),
-            line=bug.line,
-            right=gold[bug.line - 1].strip(),
-            planted=bug.text.strip(),
-            wrong=tuple(w for w in wrong if w[1] != w[2] and w[2] != gold[w[0] - 1].strip()),
-        )
+        planted = replace(task, base={**task.base, FILE: bug.source.encode()})
+        return _bug(planted, gold, lines, bug, others)
+
+
+class Practice:
+    """The practice functions of fix_python with bugs planted in them, as tasks of this environment.
+
+    Functions that are near to one of a held-out task, by name or by what they do, are left out.
+    """
+
+    def __init__(self, tasks: HumanEvalPackTasks, rng: Random) -> None:
+        self._like = tasks.get(tasks.ids("train")[0])
+        held_out = [tasks.row(task_id) for task_id in tasks.ids("held-out")] if "held-out" in tasks.splits() else []
+        self._names = {row.entry_point for row in held_out}
+        golds = [
+            ast.unparse(node)
+            for row in held_out
+            for node in ast.parse(row.gold).body
+            if isinstance(node, ast.FunctionDef)
+        ]
+        self._held_out = [(view, shingles(gold, view)) for gold in golds for view in View]
+        sources = practice_functions()
+        self._sources = [source for source in rng.sample(sources, len(sources)) if not self._near(source)]
+
+    def draw(self, rng: Random) -> Iterator[Bug]:
+        """Yield one bug of each function."""
+        for exercise in practice_exercises(self._sources, rng, 1):
+            test = _example_test(exercise)
+            if not test or not exercise.bugs:
+                continue
+            bug = exercise.draw_bug(rng)
+            gold, lines = exercise.source.splitlines(), bug.source.splitlines()
+            others = rng.sample(exercise.bugs, min(len(exercise.bugs), 4 * MOST_TRIES))
+            base = {**self._like.base, FILE: bug.source.encode(), EXAMPLE: test.encode()}
+            yield _bug(
+                replace(self._like, prompt=f"Fix the bug in {exercise.name}.", base=base), gold, lines, bug, others
+            )
+
+    def _near(self, source: str) -> bool:
+        own = {view: shingles(source, view) for view in View}
+        named = source[4 : source.index("(")] in self._names
+        return named or any(likeness(own[view], other) >= NEAR for view, other in self._held_out)
+
+
+def _example_test(exercise: Exercise) -> str:
+    """Return the exercise's calls as the rows of HumanEvalPack write them; "" where they can't be written."""
+    asserted = []
+    for example in exercise.calls.examples if exercise.calls else ():
+        arguments, value = decode(example["call"]), decode(example["value"])
+        if example["raised"] is None and _literal(arguments) and _literal(value):
+            asserted.append(f"    assert {exercise.name}({', '.join(map(repr, arguments))}) == {value!r}\n")
+    return f"def check({exercise.name}):\n{''.join(asserted)}check({exercise.name})\n" if asserted else ""
+
+
+def _literal(value: object) -> bool:
+    try:
+        return ast.literal_eval(repr(value)) == value
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return False
+
+
+def _bug(task: Task, gold: Sequence[str], lines: Sequence[str], bug: Mutant, others: Sequence[Mutant]) -> Bug:
+    """Return what the teacher knows of a planted bug; `others` are bugs that may be tried in place of the repair."""
+    wrong = [(o.line, lines[o.line - 1].strip(), o.text.strip()) for o in others]
+    return Bug(
+        task=task,
+        line=bug.line,
+        right=gold[bug.line - 1].strip(),
+        planted=bug.text.strip(),
+        wrong=tuple(w for w in wrong if w[1] != w[2] and w[2] != gold[w[0] - 1].strip()),
+    )
 
 
 class Demonstration:
@@ -203,33 +275,39 @@ class Teacher:
 async def demonstrations(
     config: Config, environment: Environment, tokenizer: FastTokenizer, tokens: int
 ) -> list[TrainingRow]:
-    """Return episodes of the teacher of about so many tokens in all; equal for equal seeds."""
-    assert isinstance(environment.tasks, HumanEvalPackTasks)
+    """Return episodes of the teacher of about so many tokens, on practice functions first; equal for equal seeds."""
+    tasks, rng = environment.tasks, Random(config.seed)
+    assert isinstance(tasks, HumanEvalPackTasks)
     backend = load_backend(config.sandbox.backend, config.sandbox.image)
-    rows: list[TrainingRow] = []
     try:
         check_backend(backend)
         teacher = Teacher(environment, backend, tokenizer)
-        drawn = Mutations(environment.tasks).draw(Random(config.seed))
-        for number in range(sys.maxsize):
-            if sum(len(row.token_ids) for row in rows) >= tokens:
-                break
-            played = [teacher.demonstrate(next(drawn), Random(f"{config.seed}-{number}-{n}")) for n in range(AT_ONCE)]
-            rows += [
-                row for row in await asyncio.gather(*played) if row is not None and len(row.token_ids) <= MOST_TOKENS
-            ]
+        first = await _shown(teacher, Practice(tasks, rng).draw(rng), int(PRACTICE_SHARE * tokens), rng)
+        return first + await _shown(teacher, Mutations(tasks).draw(rng), tokens - _size(first), rng)
     finally:
         await backend.close()
-    return rows
 
 
-def imitate(model: PreTrainedModel, rows: Sequence[TrainingRow], settings: Settings, seed: int) -> None:
-    """Minimise the weighted negative log-likelihood of the actions, each row once, in random order."""
+async def _shown(teacher: Teacher, bugs: Iterator[Bug], tokens: int, rng: Random) -> list[TrainingRow]:
+    """Return episodes in random order, as many as make up so many tokens or as there are bugs."""
+    rows: list[TrainingRow] = []
+    while _size(rows) < tokens and (drawn := list(islice(bugs, AT_ONCE))):
+        played = await asyncio.gather(*(teacher.demonstrate(bug, Random(rng.random())) for bug in drawn))
+        rows += [row for row in played if row is not None and len(row.token_ids) <= MOST_TOKENS]
+    return rng.sample(rows, len(rows))
+
+
+def _size(rows: Sequence[TrainingRow]) -> int:
+    return sum(len(row.token_ids) for row in rows)
+
+
+def imitate(model: PreTrainedModel, rows: Sequence[TrainingRow], settings: Settings) -> None:
+    """Minimise the weighted negative log-likelihood of the actions, each row once, in their order."""
     use_flat_attention(model.eval())
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=settings.learning_rate, betas=(0.9, 0.95), weight_decay=0.0, fused=True
     )
-    batches = list(_batches(rows, settings.batch_tokens, Random(seed)))
+    batches = list(_batches(rows, settings.batch_tokens))
     started = time.process_time()
     for number, batch in enumerate(batches):
         rate = min((number + 1) / settings.rising, 1.05 - number / len(batches))
@@ -253,9 +331,9 @@ def imitate(model: PreTrainedModel, rows: Sequence[TrainingRow], settings: Setti
             )
 
 
-def _batches(rows: Sequence[TrainingRow], tokens: int, rng: Random) -> Iterator[list[TrainingRow]]:
+def _batches(rows: Sequence[TrainingRow], tokens: int) -> Iterator[list[TrainingRow]]:
     batch: list[TrainingRow] = []
-    for row in rng.sample(rows, len(rows)):
+    for row in rows:
         if batch and sum(len(r.token_ids) for r in batch) + len(row.token_ids) > tokens:
             yield batch
             batch = []
@@ -285,7 +363,7 @@ def main() -> None:
         "recipe", type=Path, help="its environment, limits, sandbox and seed hold; its policy is written"
     )
     parser.add_argument("model", type=Path, help="folder of the pretrained model")
-    parser.add_argument("--tokens", type=int, default=96_000, help="of demonstrations, prompts included")
+    parser.add_argument("--tokens", type=int, default=112_000, help="of demonstrations, prompts included")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings in place of the recipe's")
     options = parser.parse_args()
@@ -304,7 +382,7 @@ def main() -> None:
         time.process_time(),
     )
     model = make_model(config, options.model, dtype="float32")
-    imitate(model, rows, Settings(), config.seed)
+    imitate(model, rows, Settings())
     part = out.with_name(f"{out.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     with no_progress_bars():

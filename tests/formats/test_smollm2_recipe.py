@@ -93,7 +93,7 @@ def test_imitation_makes_the_demonstration_likely(tmp_path):
     before = Learner(load_model(folder, dtype=ModelDtype.FLOAT32)).logprobs([row])[0].sum()
     model = load_model(folder, dtype=ModelDtype.FLOAT32)
     settings = of_warm_up("Settings")(learning_rate=3e-3, batch_tokens=len(row.token_ids))
-    of_warm_up("imitate")(model, [row] * 20, settings, seed=0)
+    of_warm_up("imitate")(model, [row] * 20, settings)
     model.save_pretrained(folder)
     after = Learner(load_model(folder, dtype=ModelDtype.FLOAT32)).logprobs([row])[0].sum()
     assert np.isfinite(before) and after > before / 2
