@@ -40,23 +40,26 @@ class RowTests:
         return self._tasks.row(task.id).test
 
 
-def humanevalpack(path: str, held_out: float = 0.3) -> Environment:
+def humanevalpack(path: str, held_out: float = 0.3, answer: str = "tested") -> Environment:
     """Return the environment of a file of HumanEvalPack rows, graded by replay of their hidden tests.
 
     Args:
         path: the file, JSON Lines.
         held_out: share of the rows in the split "held-out".
+        answer: what a change of the file is answered with, a value of `AnswerToChange`.
 
     Raises:
-        TaskError: the file is missing or holds something else.
+        TaskError: the file is missing or holds something else, or there is no such answer.
     """
+    if answer not in list(AnswerToChange):
+        raise TaskError(f"answer is {answer!r}; expected {', '.join(AnswerToChange)}")
     tasks = HumanEvalPackTasks(read_rows(Path(path)), held_out)
     visible_tests = (*PYTHON, "/tools/example.py")
     return Environment(
         name="humanevalpack",
         version="1",
         tasks=tasks,
-        harness=LineEditHarness(file=FILE, test_argv=visible_tests, answer=AnswerToChange.TESTED),
+        harness=LineEditHarness(file=FILE, test_argv=visible_tests, answer=AnswerToChange(answer)),
         verifier=ReplayVerifier(RowTests(tasks)),
         tools={"example.py": Path(example_check.__file__).read_bytes()},
         test_argv=visible_tests,

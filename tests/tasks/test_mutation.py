@@ -121,6 +121,11 @@ def test_names_of_comprehensions_and_later_lines_are_not_offered():
     assert not any("second for" in text or "in second" in text or text == "    return y" for text in texts)
 
 
+def test_what_the_syntax_forbids_is_left_out():
+    found = [mutant.text for mutant in mutants("def f(a, b):\n    if(a and b):\n        return a\n    return b\n")]
+    assert "    if(a or b):" in found
+
+
 def test_invalid_source_is_refused():
     with pytest.raises(TaskError, match="not valid Python"):
         mutants("def f(:\n")

@@ -23,7 +23,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from enum import Enum
+from enum import StrEnum
 
 from sanderling.errors import UnsafePath
 from sanderling.harness.codec import PlainCodec
@@ -118,7 +118,7 @@ def number_lines(source: str) -> str:
     return "\n".join(f"{number} {line}" for number, line in enumerate(source.splitlines(), 1))
 
 
-class AnswerToChange(Enum):
+class AnswerToChange(StrEnum):
     """What `set` and `sub` answer when they have changed the file."""
 
     ACKNOWLEDGED = "acknowledged"  # "ok"

@@ -62,8 +62,11 @@ def mutants(source: str, families: Sequence[Family] = FAMILIES) -> list[Mutant]:
     for family in families:
         for site in found_sites:
             for replacement in family.propose(site):
-                mutated = replaced(wrapper.module, site.node, replacement)
-                mutant = _accepted(source, mutated.code, family.name, meaning)
+                try:
+                    code = replaced(wrapper.module, site.node, replacement).code
+                except cst.CSTValidationError:  # such as a name for the parentheses of `if(a):`
+                    continue
+                mutant = _accepted(source, code, family.name, meaning)
                 if mutant is not None and mutant.source not in seen:
                     seen.add(mutant.source)
                     found.append(mutant)
