@@ -203,8 +203,8 @@ def test_backends_without_images_refuse_one(tmp_path: Path) -> None:
     [
         ({"daemon": "down"}, SandboxUnavailable, "daemon doesn't answer .*start it"),
         ({"image": "missing"}, SandboxUnavailable, "has no image"),
-        ({"python": "missing"}, SandboxUnavailable, "no Python 3.10 or newer"),
-        ({"python": "old"}, SandboxUnavailable, "3.10 or newer is needed"),
+        ({"python": "missing"}, SandboxUnavailable, "no Python 3.11 or newer"),
+        ({"python": "old"}, SandboxUnavailable, "3.11 or newer is needed"),
         ({"user": "root"}, SandboxUnavailable, "as root"),
         ({"hang": "run"}, SandboxLost, "wasn't ready within 1 s"),
     ],
