@@ -197,7 +197,7 @@ def _run(place: Path, words: list[str], faults: dict[str, str]) -> int:
     if faults.get("python") == "missing":
         _end(f'exec: "{program}": executable file not found in $PATH: unknown.', 127)
     if faults.get("python") == "old":
-        command = [word.replace("sys.version_info < (3, 10)", "True") for word in command]
+        command = [word.replace("sys.version_info < (3, 11)", "True") for word in command]
     fields: dict[str, Any] = {"pid": 0, "running": True, "exit_code": 0, "labels": options["--label"], "words": words}
     _record(place, name, fields)
     reader, writer = os.pipe()
