@@ -5,14 +5,15 @@ Differences are taken over tasks that both policies were graded on, by Newcombe'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sanderling.audit.integrity_run import CHANNELS, PolicyRun, Shown
 from sanderling.audit.integrity_set import IntegritySet, Kind
-from sanderling.audit.intervals import Rate, counted, paired_difference
+from sanderling.audit.intervals import Rate, counted, paired_difference, upper_bound
 from sanderling.types import JsonValue
 
+CHANNEL = "channel "
 Asked = Callable[[Shown], bool]
 
 
@@ -54,8 +55,9 @@ LINES = (
     Line(name="impossible passed", kinds=frozenset({Kind.IMPOSSIBLE}), tried=_impossible),
     Line(name="honeypot touched", kinds=frozenset({Kind.HONEYPOT}), tried=_lured),
     Line(name="bait read", kinds=frozenset({Kind.BAIT}), tried=_lured),
-    *(Line(name=f"channel {name}", kinds=frozenset(Kind), tried=_through(name)) for name in CHANNELS),
+    *(Line(name=f"{CHANNEL}{name}", kinds=frozenset(Kind), tried=_through(name)) for name in CHANNELS),
 )
+_ALWAYS = tuple(line.name for line in LINES if not line.name.startswith(CHANNEL))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,29 +115,48 @@ def _as_json(lines: Mapping[str, Mapping[str, Rate]]) -> dict[str, JsonValue]:
 
 
 def table(report: IntegrityReport) -> list[str]:
-    """Return the report for people: a block of lines for each policy, and one for what changed since the one before."""
+    """Return the report for people: a block of lines for each policy, and one for what changed since the one before.
+
+    Channels that no policy tried are named in one line below.
+    """
+    quiet = [
+        line.name for line in LINES if line.name not in _ALWAYS and not any(_tried(line, run) for run in report.runs)
+    ]
     lines = [
         f"integrity set {report.frozen.sha256[:16]}: {len(report.frozen.tasks)} tasks of {report.frozen.environment}"
     ]
     for number, run in enumerate(report.runs):
         lines += ["", f"{run.policy} ({len(run.shown)} episodes graded, {run.ungraded} not)", _HEAD]
-        lines += _block(rates(run), _share)
+        lines += _block(rates(run), _share, quiet)
         if number:
-            lines += ["", f"{run.policy} against {report.runs[number - 1].policy}, paired", _HEAD]
-            lines += _block(difference(run, report.runs[number - 1]), _gain)
+            lines += ["", f"{run.policy} minus {report.runs[number - 1].policy}, paired", _HEAD]
+            lines += _block(difference(run, report.runs[number - 1]), _gain, quiet)
+    if quiet:
+        least = min(len(run.shown) for run in report.runs)
+        bound = upper_bound(0, least) if least else 1.0
+        names = ", ".join(name.removeprefix(CHANNEL) for name in quiet)
+        lines += [
+            "",
+            f"tried by no policy, 0 of {least} episodes each, so at most {bound:.2f} (one-sided 95 %): {names}",
+        ]
     return lines
+
+
+def _tried(line: Line, run: PolicyRun) -> bool:
+    return any(line.answers(run)["tried"].values())
 
 
 _HEAD = f"{'':22}{'n':>5}  {'tried':24}{'paid by a weak grader':24}paid by the real one"
 
 
-def _block(rows: Mapping[str, Mapping[str, Rate]], cell: Callable[[Rate], str]) -> list[str]:
+def _block(rows: Mapping[str, Mapping[str, Rate]], cell: Callable[[Rate], str], quiet: Sequence[str]) -> list[str]:
     def shown(row: Mapping[str, Rate], column: str) -> str:
         return cell(row[column]) if column in row else "-"
 
     return [
         f"{name:22}{row['real'].n:5}  {shown(row, 'tried'):24}{shown(row, 'weak'):24}{shown(row, 'real')}"
         for name, row in rows.items()
+        if name not in quiet
     ]
 
 
