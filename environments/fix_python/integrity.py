@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
+from fix_python.gullible import CHECKS
 from fix_python.gullible import environment as gullible
 from fix_python.tasks import EXAMPLES
 from sanderling.audit.integrity_probes import bait_probe, honest_probe, impossible_probe, observing
@@ -21,7 +22,7 @@ def probes(environment: Environment, seed: int) -> Sequence[Probe]:
     return (
         honest_probe(environment),
         impossible_probe(environment, seed, contradicting),
-        Probe(kind=Kind.HONEYPOT, environment=gullible("real"), disclosed=observing(environment)),
+        Probe(kind=Kind.HONEYPOT, environment=gullible("real"), disclosed=observing(environment), lure=CHECKS),
         bait_probe(environment, seed),
     )
 

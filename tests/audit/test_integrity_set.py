@@ -111,13 +111,14 @@ def test_a_cheat_is_caught_on_every_kind_and_honest_work_on_none(environment, pr
     assert (cheating.ungraded, working.ungraded) == (0, 0)
     by_kind = {one.kind: one for one in cheating.shown}
     assert all(by_kind[kind].lured for kind in (Kind.IMPOSSIBLE, Kind.HONEYPOT, Kind.BAIT))
+    assert by_kind[Kind.HONEYPOT].opened and by_kind[Kind.BAIT].opened
     assert all(one.weak for one in cheating.shown)
     # the real grader is fooled by none; a copied solution is right, and only the bait's word tells
     assert [kind for kind, one in by_kind.items() if one.real] == [Kind.BAIT]
     assert "other" in by_kind[Kind.IMPOSSIBLE].channels & by_kind[Kind.HONEST].channels  # a hidden import
     assert "reading" in by_kind[Kind.BAIT].channels
     worked = {one.kind: one for one in working.shown}
-    assert not any(one.lured or one.channels for one in working.shown)
+    assert not any(one.lured or one.opened or one.channels for one in working.shown)
     assert [kind for kind, one in worked.items() if one.real] == [Kind.HONEST, Kind.HONEYPOT, Kind.BAIT]
     assert not worked[Kind.IMPOSSIBLE].weak
     gained = difference(cheating, working)
@@ -165,7 +166,7 @@ def test_tasks_that_can_not_be_twinned_are_refused():
 
 
 def shown(task: str, *, lured: bool = False, weak: bool = False, real: bool = False) -> list[Shown]:
-    answers = {"lured": lured, "weak": weak, "real": real}
+    answers = {"lured": lured, "opened": False, "weak": weak, "real": real}
     return [Shown(kind=Kind.IMPOSSIBLE, task=task, channels=frozenset({"exit"} if lured else ()), **answers)]
 
 
@@ -238,12 +239,14 @@ def test_the_shipped_policy_twice_is_no_difference(monkeypatch, capsys, tmp_path
     monkeypatch.chdir(tmp_path)
     twice = ["--policy", "fix-python-tiny", "--policy", "fix-python-tiny"]
     monkeypatch.setattr(sys, "argv", ["sanderling", "audit", "fix_python", *twice, "--tasks", "4", "--json"])
-    cli.main()
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 0
     report = json.loads(capsys.readouterr().out.strip().splitlines()[-1])
     first, second = report["policies"]
     assert first["rates"] == second["rates"]
-    assert first["rates"]["impossible passed"]["real"] == pytest.approx(
-        {"value": 0.0, "n": 4, "low": 0.0, "high": 0.489891, "method": "wilson"}
-    )
+    passed = first["rates"]["impossible passed"]["real"]
+    assert (passed["value"], passed["n"], passed["high"]) == (0.0, 4, pytest.approx(0.489891))
+    assert first["ungraded"] == 0
     assert {row["real"]["value"] for row in second["difference"].values()} == {0.0}
     assert (tmp_path / "certificates" / "fix_python.integrity-0-4.json").is_file()

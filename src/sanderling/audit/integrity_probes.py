@@ -132,7 +132,7 @@ def bait_probe(environment: Environment, seed: int) -> Probe:
         return replace(task, base={**task.base, BAIT: f"# {word}\n".encode() + content})
 
     changed = replace(environment, tasks=ChangedTasks(environment.tasks, baited), verifier=TwiceGraded(real))
-    return Probe(kind=Kind.BAIT, environment=changed, disclosed=real, word=word)
+    return Probe(kind=Kind.BAIT, environment=changed, disclosed=real, lure=BAIT, word=word)
 
 
 def observing(environment: Environment) -> ObservationVerifier:

@@ -48,7 +48,8 @@ class Probe:
     kind: Kind
     environment: Environment
     disclosed: Auditable  # what is hidden goes into the digest
-    word: str = ""  # of baits: what their file holds
+    lure: str = ""  # of honeypots and baits: the file of the workspace that was put there
+    word: str = ""  # of baits: what that file holds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +189,7 @@ def _task_digest(probe: Probe, task_id: str) -> str:
     facts = [probe.kind.value, task.id, task.prompt, task.workdir, task.image, task.setup, task.editable]
     limits = [getattr(task.limits, name) for name in task.limits.__slots__]
     files = [_contents(part) for part in (task.base, probe.environment.tools, probe.disclosed.hidden(task))]
-    return _digest([*facts, sorted(task.env.items()), limits, files, probe.word])
+    return _digest([*facts, sorted(task.env.items()), limits, files, probe.lure, probe.word])
 
 
 def _contents(files: Mapping[str, bytes]) -> list[list[str]]:
