@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from sanderling.cli_exports import Settings, parsed_settings
+from sanderling.cli_integrity import report_policies
 from sanderling.cli_running import run_job
+from sanderling.errors import ConfigError
 
 if TYPE_CHECKING:
     from sanderling.audit.findings import CheckResult
@@ -23,6 +25,9 @@ _RATES = {
     "joint": "P(wrong and paid), of the audited ones",
     "j": "1 - alpha - beta",
 }
+
+
+_RUNS = 20
 
 
 def add_audit_command(app: App) -> None:
@@ -38,9 +43,11 @@ def audit_environment(  # noqa: PLR0913 - the flags are a contract
     only: str = "",
     tier: str = "",
     seed: int = 0,
-    runs: int = 20,
+    runs: int = _RUNS,
     backend: str = "bubblewrap",
     out: Path | None = None,
+    policy: Annotated[list[str] | None, Parameter(negative=())] = None,
+    integrity_set: Path | None = None,
     environment_settings: Settings | None = None,
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> None:
@@ -69,11 +76,27 @@ def audit_environment(  # noqa: PLR0913 - the flags are a contract
         Sandbox backend: bubblewrap, docker, podman, local, an entry point or module:name.
     out:
         File of the certificate; default: certificates/<environment>.json, where `train` looks for it.
+    policy:
+        Run this policy on the environment's integrity set, in place of the examination; several, given in the order of their
+        generations, are compared in pairs. Exit code 0 when they were run.
+    integrity_set:
+        With --policy: file of the frozen set, made where there is none; default: beside the certificate.
     environment_settings:
         Arguments of the environment, such as --environment_settings.path=FILE.
     json_:
         Progress goes to standard error; the last line of standard output is one JSON object.
     """
+    if policy or integrity_set:
+        given = {"--task": task, "--only": only, "--tier": tier, "--out": out, "--runs": runs != _RUNS}
+        _refuse(policy, [name for name, value in given.items() if value])
+        from sanderling.jobs.integrity import IntegrityRequest
+
+        settings, named = parsed_settings(environment_settings), tuple(policy or ())
+        wanted = IntegrityRequest(
+            name=env, policies=named, settings=settings, tasks=tasks, seed=seed, backend=backend, file=integrity_set
+        )
+        report_policies(wanted, as_json=json_)
+        return
     from sanderling.audit.admission import Verdict
     from sanderling.jobs.audits import AuditRequest, audit
 
@@ -102,6 +125,18 @@ def audit_environment(  # noqa: PLR0913 - the flags are a contract
         print("\n".join(_lines(report)))
     if report.admission.verdict is not Verdict.ADMITTED:
         sys.exit(1)
+
+
+def _refuse(policy: list[str] | None, unused: list[str]) -> None:
+    """Raise where a flag would do nothing beside --policy, or without it."""
+    if not policy:
+        raise ConfigError(
+            "--integrity_set is the file of a set that policies are run on; name one with --policy FOLDER"
+        )
+    if unused:
+        raise ConfigError(
+            f"{', '.join(unused)} with --policy: they belong to the examination of an environment; leave them out"
+        )
 
 
 def _lines(report: AuditReport) -> list[str]:
