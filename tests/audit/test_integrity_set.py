@@ -188,12 +188,13 @@ def test_the_table_counts_and_compares_the_pairs_that_both_have(frozen):
 @pytest.mark.parametrize(
     ("pairs", "low", "high"),
     [
-        # Newcombe 1998, table II, (a) and (e) by method 10; the third: Fagerland et al., BMC Med Res Methodol 14 (2014) 1-8
+        # negatively correlated pairs; and the counts of Bentur et al. (2009), by which Fagerland, Lydersen and Laake,
+        # Statistical Analysis of Contingency Tables, chapter 8, compare such intervals
         ((36, 12, 2, 0), 0.0569, 0.3404),
         ((1, 1, 7, 12), -0.507, -0.026),
     ],
 )
-def test_paired_differences_are_those_of_the_literature(pairs, low, high):
+def test_paired_differences_keep_their_golden_numbers(pairs, low, high):
     rate = paired_difference(*pairs)
     assert (rate.low, rate.high) == (pytest.approx(low, abs=5e-4), pytest.approx(high, abs=5e-4))
 
