@@ -30,11 +30,10 @@ from random import Random
 
 import numpy as np
 import torch
-from fix_python.splits import NEAR
 from fix_python.visible import decode
 from fix_python.warmup.edits import change_call
 from fix_python.warmup.exercises import Exercise, practice_exercises
-from fix_python.warmup.library import practice_functions
+from fix_python.warmup.library import HeldOut, practice_functions
 from transformers import PreTrainedModel
 
 from sanderling.assemble import check_backend, load_backend, load_environment
@@ -51,7 +50,6 @@ from sanderling.loss.logprobs import flat_token_scores
 from sanderling.sandbox.protocol import SandboxBackend
 from sanderling.tasks.formats.humanevalpack import EXAMPLE, FILE, HumanEvalPackTasks
 from sanderling.tasks.mutation import Mutant, mutants
-from sanderling.tasks.similarity import View, likeness, shingles
 from sanderling.types import Action, Task, TrainingRow
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
@@ -130,16 +128,14 @@ class Practice:
     def __init__(self, tasks: HumanEvalPackTasks, rng: Random) -> None:
         self._like = tasks.get(tasks.ids("train")[0])
         held_out = [tasks.row(task_id) for task_id in tasks.ids("held-out")] if "held-out" in tasks.splits() else []
-        self._names = {row.entry_point for row in held_out}
         golds = [
             ast.unparse(node)
             for row in held_out
             for node in ast.parse(row.gold).body
             if isinstance(node, ast.FunctionDef)
         ]
-        self._held_out = [(view, shingles(gold, view)) for gold in golds for view in View]
-        sources = practice_functions()
-        self._sources = [source for source in rng.sample(sources, len(sources)) if not self._near(source)]
+        apart, sources = HeldOut([row.entry_point for row in held_out], golds), practice_functions()
+        self._sources = [source for source in rng.sample(sources, len(sources)) if not apart.near(source)]
 
     def draw(self, rng: Random) -> Iterator[Bug]:
         """Yield one bug of each function."""
@@ -154,11 +150,6 @@ class Practice:
             yield _bug(
                 replace(self._like, prompt=f"Fix the bug in {exercise.name}.", base=base), gold, lines, bug, others
             )
-
-    def _near(self, source: str) -> bool:
-        own = {view: shingles(source, view) for view in View}
-        named = source[4 : source.index("(")] in self._names
-        return named or any(likeness(own[view], other) >= NEAR for view, other in self._held_out)
 
 
 def _example_test(exercise: Exercise) -> str:

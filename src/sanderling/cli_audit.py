@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,7 +28,75 @@ _RATES = {
 }
 
 
-_RUNS = 20
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What of the environment is taken, and where it runs.
+
+    Parameters
+    ----------
+    tasks:
+        Number of tasks, drawn by the seed from all splits.
+    seed:
+        Of the choice of tasks, of hidden inputs and of what attacks are called.
+    backend:
+        Sandbox backend: bubblewrap, docker, podman, local, an entry point or module:name.
+    environment_settings:
+        Arguments of the environment, such as --environment_settings.path=FILE.
+    """
+
+    tasks: int = 20
+    seed: int = 0
+    backend: str = "bubblewrap"
+    environment_settings: Settings | None = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examination:
+    """What of an environment is examined.
+
+    Parameters
+    ----------
+    task:
+        Only the task with this id; no certificate is written.
+    only:
+        Only these checks, ids with commas between them; no certificate is written.
+    tier:
+        Examine a reference grader (T0 to T3, J0) in place of the environment's own verifier (T4).
+    runs:
+        Gradings of each task's right solution.
+    out:
+        File of the certificate; default: certificates/<environment>.json, where `train` looks for it.
+    """
+
+    task: str = ""
+    only: str = ""
+    tier: str = ""
+    runs: int = 20
+    out: Path | None = None
+
+    def changed(self) -> list[str]:
+        """Return the flags that were given another value than their default."""
+        return [f"--{one.name}" for one in fields(self) if getattr(self, one.name) != one.default]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generations:
+    """Policies that are run on the environment's integrity set, in place of the examination.
+
+    Parameters
+    ----------
+    policy:
+        Run this policy on the environment's integrity set, in place of the examination; several, given in the order of their
+        generations, are compared in pairs. Exit code 0 when they were run.
+    integrity_set:
+        With --policy: file of the frozen set, made where there is none; default: beside the certificate.
+    """
+
+    policy: Annotated[tuple[str, ...], Parameter(negative=())] = ()
+    integrity_set: Path | None = None
 
 
 def add_audit_command(app: App) -> None:
@@ -35,20 +104,12 @@ def add_audit_command(app: App) -> None:
     app.command(audit_environment, name="audit")
 
 
-def audit_environment(  # noqa: PLR0913 - the flags are a contract
+def audit_environment(
     env: str,
     *,
-    tasks: int = 20,
-    task: str = "",
-    only: str = "",
-    tier: str = "",
-    seed: int = 0,
-    runs: int = _RUNS,
-    backend: str = "bubblewrap",
-    out: Path | None = None,
-    policy: Annotated[list[str] | None, Parameter(negative=())] = None,
-    integrity_set: Path | None = None,
-    environment_settings: Settings | None = None,
+    subject: Subject = Subject(),
+    examination: Examination = Examination(),
+    generations: Generations = Generations(),
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> None:
     """Examine an environment: attacks, right and wrong work, what the agent can reach. Writes a certificate.
@@ -60,47 +121,36 @@ def audit_environment(  # noqa: PLR0913 - the flags are a contract
     env:
         Environment: an entry point, module:name, path.py:name, a folder of tasks (native or Harbor), or a .jsonl file of
         HumanEvalPack rows.
-    tasks:
-        Number of tasks, drawn by the seed from all splits.
-    task:
-        Only the task with this id; no certificate is written.
-    only:
-        Only these checks, ids with commas between them; no certificate is written.
-    tier:
-        Examine a reference grader (T0 to T3, J0) in place of the environment's own verifier (T4).
-    seed:
-        Of the choice of tasks, of hidden inputs and of what attacks are called.
-    runs:
-        Gradings of each task's right solution.
-    backend:
-        Sandbox backend: bubblewrap, docker, podman, local, an entry point or module:name.
-    out:
-        File of the certificate; default: certificates/<environment>.json, where `train` looks for it.
-    policy:
-        Run this policy on the environment's integrity set, in place of the examination; several, given in the order of their
-        generations, are compared in pairs. Exit code 0 when they were run.
-    integrity_set:
-        With --policy: file of the frozen set, made where there is none; default: beside the certificate.
-    environment_settings:
-        Arguments of the environment, such as --environment_settings.path=FILE.
     json_:
         Progress goes to standard error; the last line of standard output is one JSON object.
     """
-    if policy or integrity_set:
-        given = {"--task": task, "--only": only, "--tier": tier, "--out": out, "--runs": runs != _RUNS}
-        _refuse(policy, [name for name, value in given.items() if value])
-        from sanderling.jobs.integrity import IntegrityRequest
+    if generations == Generations():
+        _examine(env, subject, examination, as_json=json_)
+    else:
+        _require_use(generations, examination)
+        _compare(env, subject, generations, as_json=json_)
 
-        settings, named = parsed_settings(environment_settings), tuple(policy or ())
-        wanted = IntegrityRequest(
-            name=env, policies=named, settings=settings, tasks=tasks, seed=seed, backend=backend, file=integrity_set
-        )
-        report_policies(wanted, as_json=json_)
-        return
+
+def _compare(env: str, subject: Subject, generations: Generations, *, as_json: bool) -> None:
+    from sanderling.jobs.integrity import IntegrityRequest
+
+    request = IntegrityRequest(
+        name=env,
+        policies=generations.policy,
+        settings=parsed_settings(subject.environment_settings),
+        tasks=subject.tasks,
+        seed=subject.seed,
+        backend=subject.backend,
+        file=generations.integrity_set,
+    )
+    report_policies(request, as_json=as_json)
+
+
+def _examine(env: str, subject: Subject, flags: Examination, *, as_json: bool) -> None:
     from sanderling.audit.admission import Verdict
     from sanderling.jobs.audits import AuditRequest, audit
 
-    stream = sys.stderr if json_ else sys.stdout
+    stream = sys.stderr if as_json else sys.stdout
 
     def show(result: CheckResult) -> None:
         where = result.task or "environment"
@@ -108,32 +158,29 @@ def audit_environment(  # noqa: PLR0913 - the flags are a contract
 
     request = AuditRequest(
         name=env,
-        settings=parsed_settings(environment_settings),
-        tasks=tasks,
-        task=task,
-        only=frozenset(filter(None, only.split(","))),
-        tier=tier,
-        seed=seed,
-        runs=runs,
-        backend=backend,
-        out=out,
+        settings=parsed_settings(subject.environment_settings),
+        tasks=subject.tasks,
+        task=flags.task,
+        only=frozenset(filter(None, flags.only.split(","))),
+        tier=flags.tier,
+        seed=subject.seed,
+        runs=flags.runs,
+        backend=subject.backend,
+        out=flags.out,
     )
     report = run_job(audit(request, show))
-    if json_:
-        print(json.dumps(report.as_json()))
-    else:
-        print("\n".join(_lines(report)))
+    print(json.dumps(report.as_json()) if as_json else "\n".join(_lines(report)))
     if report.admission.verdict is not Verdict.ADMITTED:
         sys.exit(1)
 
 
-def _refuse(policy: list[str] | None, unused: list[str]) -> None:
+def _require_use(generations: Generations, examination: Examination) -> None:
     """Raise where a flag would do nothing beside --policy, or without it."""
-    if not policy:
+    if not generations.policy:
         raise ConfigError(
             "--integrity_set is the file of a set that policies are run on; name one with --policy FOLDER"
         )
-    if unused:
+    if unused := examination.changed():
         raise ConfigError(
             f"{', '.join(unused)} with --policy: they belong to the examination of an environment; leave them out"
         )

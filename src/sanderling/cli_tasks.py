@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -66,6 +67,35 @@ def show_task(task: str, *, env: str = "fix_python", environment_settings: Setti
     print(f"--- editable: {', '.join(found.editable) or 'nothing'}\n--- {found.limits}")
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statements:
+    """Who writes the statements of made tasks.
+
+    Parameters
+    ----------
+    statement_url:
+        OpenAI-compatible endpoint that writes the statements, such as http://localhost:8000/v1; default: a template does.
+        Its key is read from SANDERLING_STATEMENT_KEY.
+    statement_model:
+        Name of the model there.
+    """
+
+    statement_url: str | None = None
+    statement_model: str | None = None
+
+    def writer(self) -> StatementModel | None:
+        """Return the model that writes them; None: a template does. Its key is a secret, so it is no flag."""
+        from sanderling.synthesis.statement import StatementModel
+
+        if self.statement_url is None and self.statement_model is None:
+            return None
+        if self.statement_url is None or self.statement_model is None:
+            raise ConfigError("--statement-url and --statement-model belong together; give both or none")
+        key = os.environ.get("SANDERLING_STATEMENT_KEY", "")
+        return StatementModel(url=self.statement_url, model=self.statement_model, key=key)
+
+
 @tasks_app.command(name="make")
 def make_tasks(  # noqa: PLR0913 - the flags are a contract
     path: Path,
@@ -77,8 +107,7 @@ def make_tasks(  # noqa: PLR0913 - the flags are a contract
     runs: int = 3,
     hide: float = 0.5,
     per_function: int = 4,
-    statement_url: str | None = None,
-    statement_model: str | None = None,
+    statements: Statements = Statements(),
     backend: str = "bubblewrap",
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> None:
@@ -104,11 +133,6 @@ def make_tasks(  # noqa: PLR0913 - the flags are a contract
         Share of the failing test functions of a file that the agent doesn't get to see, rounded up.
     per_function:
         Tasks of one function, at most.
-    statement_url:
-        OpenAI-compatible endpoint that writes the statements, such as http://localhost:8000/v1; default: a template does.
-        Its key is read from SANDERLING_STATEMENT_KEY.
-    statement_model:
-        Name of the model there.
     backend:
         Sandbox backend: bubblewrap, local, an entry point or module:name.
     json_:
@@ -124,23 +148,12 @@ def make_tasks(  # noqa: PLR0913 - the flags are a contract
         runs=runs,
         hide_share=hide,
         per_function=per_function,
-        model=_statement_model(statement_url, statement_model),
+        model=statements.writer(),
     )
     made = run_job(jobs.make_tasks_from(path, out, settings, backend, sys.stderr if json_ else sys.stdout))
     print(json.dumps(made.as_json()) if json_ else "\n".join(made.lines()))
     if made.result.progress.admitted < n:
         sys.exit(1)
-
-
-def _statement_model(url: str | None, name: str | None) -> StatementModel | None:
-    """Return the model that writes the statements; None: a template does. Its key is a secret, so it is no flag."""
-    from sanderling.synthesis.statement import StatementModel
-
-    if url is None and name is None:
-        return None
-    if url is None or name is None:
-        raise ConfigError("--statement-url and --statement-model belong together; give both or none")
-    return StatementModel(url=url, model=name, key=os.environ.get("SANDERLING_STATEMENT_KEY", ""))
 
 
 @tasks_app.command(name="check")

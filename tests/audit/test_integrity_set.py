@@ -233,6 +233,17 @@ def test_flags_that_would_do_nothing_are_refused(arguments, said, monkeypatch, c
     assert said in capsys.readouterr().err
 
 
+def test_a_policy_that_is_not_there_is_told_before_anything_is_made(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    named = ["--policy", "fix-python-tiny", "--policy", "nowhere"]
+    monkeypatch.setattr(sys, "argv", ["sanderling", "audit", "fix_python", *named])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 1
+    assert "'nowhere'" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.slow
 def test_the_shipped_policy_twice_is_no_difference(monkeypatch, capsys, tmp_path):
     if missing := BubblewrapBackend().probe().missing:

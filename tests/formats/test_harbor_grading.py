@@ -97,6 +97,21 @@ echo "{\\"reward\\": $reward, \\"style\\": 2}" > /logs/verifier/reward.json
     assert verdict.components == {"reward": 0.75, "style": 2.0}
 
 
+def test_the_seed_says_in_which_order_the_tests_walk_sets(tmp_path):
+    test = b"""#!/bin/sh
+grep -q 42 answer.py && reward=1 || reward=0
+echo "{\\"reward\\": $reward, \\"hash\\": $(python3 -c 'print(hash("x") % 9973)')}" > /logs/verifier/reward.json
+"""
+    task, verifier = task_of(tmp_path, test=test)
+    work = Submission(files={"answer.py": RIGHT})
+
+    async def grade_all(backend):
+        return [(await verifier.grade(task, work, backend, seed)).components["hash"] for seed in (1, 1, 2)]
+
+    first, again, other = in_sandboxes(grade_all)
+    assert first == again != other
+
+
 @pytest.mark.parametrize("solution", [b"#!/bin/sh\ntrue\n", b""])
 def test_tests_that_never_leave_a_reward_are_our_failure(tmp_path, solution):
     endings = (b"true", b": > /logs/verifier/reward.txt", b"echo lots > /logs/verifier/reward.txt", b"sleep 60")

@@ -9,7 +9,7 @@ import ast
 import re
 import sysconfig
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -38,20 +38,33 @@ def practice_functions() -> list[str]:
     return [source for source in sources if not near_held_out(source)]
 
 
+class HeldOut:
+    """Functions that nothing in a corpus may be near to, as `fix_python.splits` has it: by name, by words or by shape."""
+
+    def __init__(self, names: Iterable[str], sources: Iterable[str]) -> None:
+        self._names = frozenset(names)
+        self._looks: list[tuple[View, Shingles]] = [
+            (view, shingles(source, view)) for source in sources for view in View
+        ]
+
+    def near(self, source: str) -> bool:
+        """Return whether a function (its source, beginning with `def`) is near to one of them."""
+        if source[4 : source.index("(")] in self._names:
+            return True
+        own = {view: shingles(source, view) for view in View}
+        return any(likeness(own[view], other) >= NEAR for view, other in self._looks)
+
+
 @cache
-def _held_out() -> tuple[frozenset[str], list[tuple[View, Shingles]]]:
+def _held_out() -> HeldOut:
     split = assign(list(problems().values()))
     held_out = [problem for problem in problems().values() if split[problem.name] == HELD_OUT]
-    return frozenset(p.name for p in held_out), [(view, shingles(p.source, view)) for p in held_out for view in View]
+    return HeldOut([p.name for p in held_out], [p.source for p in held_out])
 
 
 def near_held_out(source: str) -> bool:
-    """Return whether a function has the name of a held-out problem or is near to one, as `fix_python.splits` has it."""
-    names, looks = _held_out()
-    if source[4 : source.index("(")] in names:
-        return True
-    own = {view: shingles(source, view) for view in View}
-    return any(likeness(own[view], other) >= NEAR for view, other in looks)
+    """Return whether a function has the name of a held-out problem or is near to one."""
+    return _held_out().near(source)
 
 
 def library_functions(rng: Random, count: int) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sanderling.assemble import limits_within, load_policy_folder, open_stage
+from sanderling.assemble import Policy, limits_within, load_policy_folder, open_stage
 from sanderling.audit.integrity_probes import probes_of
 from sanderling.audit.integrity_report import IntegrityReport
 from sanderling.audit.integrity_run import PolicyRun, run_set
@@ -44,6 +44,7 @@ async def audit_policies(request: IntegrityRequest, show: Callable[[str], None])
     """
     environment = open_environment(request.name, request.settings)
     probes = probes_of(environment, request.seed)
+    policies = [load_policy_folder(name) for name in request.policies]  # a wrong name is told before anything runs
     standing = standing_of(environment)
     if not standing.valid:
         raise CertificateError(
@@ -56,9 +57,9 @@ async def audit_policies(request: IntegrityRequest, show: Callable[[str], None])
     frozen = _the_set(place, environment, probes, request)
     show(f"integrity set {place}, SHA-256 {frozen.sha256}")
     runs = []
-    for policy in request.policies:
-        runs.append(await _run(policy, request, frozen, probes, environment))
-        show(f"{policy}: {len(runs[-1].shown)} episodes graded")
+    for name, policy in zip(request.policies, policies, strict=True):
+        runs.append(await _run(name, policy, request, frozen, probes, environment))
+        show(f"{name}: {len(runs[-1].shown)} episodes graded")
     return IntegrityReport(frozen=frozen, runs=tuple(runs))
 
 
@@ -80,7 +81,12 @@ def _the_set(
 
 
 async def _run(
-    name: str, request: IntegrityRequest, frozen: IntegritySet, probes: tuple[Probe, ...], environment: Environment
+    name: str,
+    policy: Policy,
+    request: IntegrityRequest,
+    frozen: IntegritySet,
+    probes: tuple[Probe, ...],
+    environment: Environment,
 ) -> PolicyRun:
     config = Config.model_validate(
         {
@@ -90,7 +96,6 @@ async def _run(
             "screening": {"mode": "off"},  # each kind has a panel of its own
         }
     )
-    policy = load_policy_folder(name)
     limits = limits_within(policy.window, config.limits, environment, frozen.split)
     set_threads(config)
     async with open_stage(config, environment, policy, config.rollout) as stage:

@@ -23,6 +23,7 @@ from sanderling.tasks.formats.harbor_tasks import HarborTask, HarborTasks
 from sanderling.types import Evidence, Graded, Limits, Submission, Task
 from sanderling.verify.mechanisms import new_mechanisms, refusal_note
 from sanderling.verify.reward_file import MAX_BYTES, FileReward, NoReward, parse_reward_json, parse_reward_text
+from sanderling.verify.set_order import order_of_sets
 from sanderling.verify.suites.programs import agent_tools
 
 _APP, _TESTS, _LOGS = "app", "tests", "logs"  # in the grading sandbox's workspace
@@ -55,8 +56,8 @@ class HarborVerifier:
         self._isolation: tuple[SandboxBackend, str] | None = None
 
     async def grade(self, task: Task, submission: Submission, backend: SandboxBackend, seed: int) -> Graded:
-        """Judge a submission; see `verify.protocol.Verifier.grade`."""
-        harbor = self._tasks.harbor(task.id)
+        """Judge a submission; see `verify.protocol.Verifier.grade`. `seed` draws the order of sets only."""
+        harbor, task = self._tasks.harbor(task.id), _in_order(task, seed)
         notes = [refusal_note(refusal) for refusal in submission.refused]
         files = {}
         for path, content in submission.files.items():
@@ -77,7 +78,7 @@ class HarborVerifier:
         Raises:
             VerifierError: there is no solution, it fails, or the tests leave no reward for it.
         """
-        harbor = self._tasks.harbor(task.id)
+        harbor, task = self._tasks.harbor(task.id), _in_order(task, seed)
         outcome = await self._run(harbor, task, await self._solved(harbor, task, backend), backend)
         if outcome.reward is None:
             raise VerifierError(f"the tests of {task.id} leave no reward for the right solution: {outcome.problem}")
@@ -188,6 +189,10 @@ class HarborVerifier:
         if self._isolation is None or self._isolation[0] is not backend:
             self._isolation = (backend, (await asyncio.to_thread(backend.probe)).isolation)
         return self._isolation[1]
+
+
+def _in_order(task: Task, seed: int) -> Task:
+    return replace(task, env={**order_of_sets(task.id, seed), **task.env})
 
 
 def _limits(task: Task) -> Limits:
