@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import islice
 from pathlib import Path
 from random import Random
 
 import numpy as np
 import pytest
+from fix_python.warmup.library import practice_functions
 from format_sandboxes import in_sandboxes, shared_data
 from test_humanevalpack import ROW, rows_file
 
@@ -17,11 +19,12 @@ from sanderling.errors import TaskError
 from sanderling.formats import humanevalpack
 from sanderling.harness.tokenizer import FastTokenizer
 from sanderling.plugins import load_object
-from sanderling.tasks.formats.humanevalpack import FILE
+from sanderling.tasks.formats.humanevalpack import EXAMPLE, FILE
 from sanderling.testing.engines import tiny_llama_folder
 
 ROOT = Path(__file__).resolve().parents[2]
-RECIPE, WARM_UP = ROOT / "recipes" / "smollm2.toml", ROOT / "recipes" / "warm_up.py"
+RECIPES = ROOT / "recipes"
+RECIPE = RECIPES / "smollm2.toml"
 SCALED = {
     **ROW,
     "prompt": "def scaled(x: int, y: int) -> int:\n",
@@ -33,8 +36,18 @@ SCALED = {
 }
 
 
+@pytest.fixture(autouse=True)
+def beside_each_other(monkeypatch):
+    """Scripts of a folder import each other by their names."""
+    monkeypatch.syspath_prepend(RECIPES)
+
+
+def of_demonstrations(name):
+    return load_object("recipes", f"{RECIPES / 'demonstrations.py'}:{name}")
+
+
 def of_warm_up(name):
-    return load_object("recipes", f"{WARM_UP}:{name}")
+    return load_object("recipes", f"{RECIPES / 'warm_up.py'}:{name}")
 
 
 def test_the_recipe_finds_its_environment():
@@ -57,7 +70,7 @@ def test_the_teacher_repairs_planted_bugs_of_training_tasks(tmp_path):
     rows = [{**SCALED, "task_id": f"Python/{number}"} for number in range(900, 906)]
     environment = humanevalpack(str(rows_file(tmp_path, *rows)), held_out=0.5, answer="tried")
     tokenizer = FastTokenizer(tiny_llama_folder(tmp_path / "policy"))
-    drawn = of_warm_up("Mutations")(environment.tasks).draw(Random(0))
+    drawn = of_demonstrations("Mutations")(environment.tasks).draw(Random(0))
     bugs = [next(drawn) for _ in range(8)]
     assert {bug.task.id.split("/")[1] for bug in bugs} == {"train"}
     own = [environment.tasks.get(bug.task.id).base[FILE] for bug in bugs]
@@ -65,7 +78,7 @@ def test_the_teacher_repairs_planted_bugs_of_training_tasks(tmp_path):
     assert all(bug.task.base[FILE] != file for bug, file in zip(bugs, own, strict=True))
 
     async def demonstrate(backend):
-        teacher = of_warm_up("Teacher")(environment, backend, tokenizer)
+        teacher = of_demonstrations("Teacher")(environment, backend, tokenizer)
         return await asyncio.gather(*(teacher.demonstrate(bug, Random(number)) for number, bug in enumerate(bugs)))
 
     shown = [(bug, row) for bug, row in zip(bugs, in_sandboxes(demonstrate), strict=True) if row is not None]
@@ -79,6 +92,30 @@ def test_the_teacher_repairs_planted_bugs_of_training_tasks(tmp_path):
         assert not row.loss_mask[: len(tokenizer.encode(prompt))].any()
 
 
+@pytest.mark.slow
+def test_practice_functions_have_tests_and_are_not_near_a_held_out_task(tmp_path):
+    source = max(practice_functions(), key=len)
+    signature, _, body = source.partition("\n")
+    near = {
+        "declaration": f"{signature}\n",
+        "prompt": f"{signature}\n",
+        "canonical_solution": body,
+        "buggy_solution": body,
+    }
+    rows = [{**SCALED, "task_id": f"Python/{number}"} for number in range(900, 906)]
+    held_out = humanevalpack(str(rows_file(tmp_path, *rows)), held_out=0.5).tasks.ids("held-out")[0]
+    drawn = []
+    for change in ({}, near):  # the same function under another entry point's name
+        changed = [{**row, **change} if f"-{row['task_id'][-3:]}-" in held_out else row for row in rows]
+        environment = humanevalpack(str(rows_file(tmp_path, *changed)), held_out=0.5)
+        practice = of_demonstrations("Practice")(environment.tasks, Random(0))
+        bugs = list(islice(practice.draw(Random(0)), 4))
+        assert all("assert" in bug.task.base[EXAMPLE].decode() for bug in bugs)
+        drawn.append(practice.sources)
+    assert source in drawn[0]
+    assert set(drawn[0]) - set(drawn[1]) == {source}
+
+
 def test_imitation_makes_the_demonstration_likely(tmp_path):
     from sanderling.engine.torch_model import ModelDtype, load_model
     from sanderling.learn.learner import Learner
@@ -86,7 +123,7 @@ def test_imitation_makes_the_demonstration_likely(tmp_path):
     folder = tiny_llama_folder(tmp_path / "policy", scale=0.1)
     tokenizer = FastTokenizer(folder)
     environment = humanevalpack(str(rows_file(tmp_path, SCALED)), held_out=0.0)
-    told = of_warm_up("Demonstration")(environment.harness.codec(tokenizer), tokenizer, "Fix it.\n")
+    told = of_demonstrations("Demonstration")(environment.harness.codec(tokenizer), tokenizer, "Fix it.\n")
     told.hear(told.say("line 4", 1.0), "return x - 2")
     told.say("submit", 1.0)
     row = told.row("a")
