@@ -37,14 +37,14 @@ from sanderling.screening.watch import Watch
 from sanderling.store.run_folder import RunFolder
 from sanderling.types import StepReport, Task
 
+if TYPE_CHECKING:
+    from sanderling.learn.loop import Parts
+
 TOLERANCE = {"float32": 1e-4, "bfloat16": 5e-2}
 """Largest |sampler - trainer| log-probability in nats on average, where either of them computes in that dtype."""
 
 WORST = {"float32": 1.0, "bfloat16": 10.0}
 """How much larger than that it may be on one token: bfloat16 is far off on unlikely tokens."""
-
-if TYPE_CHECKING:
-    from sanderling.learn.loop import Parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
