@@ -226,16 +226,18 @@ def _inside_search(token: str, known: list) -> JsonValue:
     import os
     import time
 
-    # Looked at whatever the time: the walk may not come this far on a busy machine.
+    # Looked at whatever the time: the walk, which ends after a second, may not come this far.
     found = [path for path in known if os.path.exists(os.path.expanduser(path))]
     end = time.monotonic() + 1
     for top in ("/work", "/tmp", "/home", "/dev/shm", "/var", "/run", "/root", "/mnt", "/oldroot", ".", ".."):
         for folder, directories, names in os.walk(top):
+            if time.monotonic() >= end:  # the walk too: without isolation it would be that of a whole machine
+                return sorted(set(found))
             directories[:] = [name for name in directories if folder.count("/") < 6 and name not in ("proc", "sys")]
             for name in names[:200]:
                 path = os.path.join(folder, name)
                 try:
-                    if time.monotonic() < end and os.path.isfile(path) and os.path.getsize(path) < 100:
+                    if os.path.isfile(path) and os.path.getsize(path) < 100:
                         with open(path, "rb") as file:
                             found += [path] if token.encode() in file.read() else []
                 except OSError:
