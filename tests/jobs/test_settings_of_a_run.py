@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
+from pathlib import Path
+
 import pytest
 from letter_runs import run_training
 
+from sanderling import jobs
+from sanderling.assemble import load_policy_folder
 from sanderling.errors import ConfigError, PluginError, SandboxUnavailable
+from sanderling.report.terminal import ProgressStyle
 from sanderling.store.reader import RunReader
+from sanderling.types import StopReason
 
 
 def _losses(run) -> list[dict]:
@@ -56,3 +64,17 @@ def test_a_wrong_part_leaves_no_folder(letters, tmp_path, changes, error):
     with pytest.raises(error):
         run_training(letters(**changes), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_each_split_has_its_own_limits_and_both_end_with_what_the_model_reads(letters, tmp_path):
+    config = letters(steps=1, environment=f"{Path(__file__).with_name('hurried_letters.py')}:environment")
+    said = io.StringIO()
+    asyncio.run(jobs.train(config, tmp_path / "run", resume=False, stream=said, style=ProgressStyle.PLAIN))
+    reader = RunReader(tmp_path / "run")
+    practised, measured = reader.rollouts(1).members(), reader.evaluation("after").members()
+    assert {member.trajectory.stop for member in practised} == {StopReason.MAX_TURNS}
+    assert {member.trajectory.stop for member in measured} == {StopReason.SUBMITTED}
+    window = load_policy_folder(config.policy).window
+    assert "at most 1 turns and 256 tokens" in said.getvalue()
+    assert f"evaluations: at most 3 turns and {window} tokens" in said.getvalue()
+    assert f"contexts end at {window} tokens" in said.getvalue()

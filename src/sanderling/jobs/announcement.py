@@ -13,9 +13,15 @@ from sanderling.types import Limits
 
 
 def announcement(
-    config: Config, environment: Environment, policy: Policy, limits: Limits, sandbox: Capabilities, estimator: Any
+    config: Config,
+    environment: Environment,
+    policy: Policy,
+    both_limits: tuple[Limits, Limits],
+    sandbox: Capabilities,
+    estimator: Any,
 ) -> Iterator[str]:
-    """Yield one line for each thing that a reader of the run has to know."""
+    """Yield one line for each thing that a reader of the run has to know; limits are those of practice and of evaluations."""
+    limits, measured = both_limits
     from sanderling.engine.torch_model import native_bfloat16
 
     judge = f", judged by {config.verifier}" if config.verifier else ""
@@ -42,7 +48,9 @@ def announcement(
             f"value model: {config.critic.model}, {config.critic.updates_per_step} updates per step, the policy waits "
             f"{config.critic.warmup_steps} steps; where a limit cut an episode: {getattr(estimator, 'at_budget', 'terminal')}"
         )
-    if limits.max_context_tokens == policy.window:
+    if (measured.max_turns, measured.max_context_tokens) != (limits.max_turns, limits.max_context_tokens):
+        yield f"evaluations: at most {measured.max_turns} turns and {measured.max_context_tokens} tokens"
+    if policy.window in (limits.max_context_tokens, measured.max_context_tokens):
         yield f"contexts end at {policy.window} tokens, which is all that the model can read"
     if coarsest_dtype(config) == "bfloat16" and not native_bfloat16(config.engine.device):
         yield f"{config.engine.device} has no bfloat16 instructions: float32 may be as fast"

@@ -35,7 +35,7 @@ from sanderling.rollout.task_stream import TaskStream
 from sanderling.sandbox.journal import default_state_dir
 from sanderling.screening.watch import Watch
 from sanderling.store.run_folder import RunFolder
-from sanderling.types import StepReport, Task
+from sanderling.types import Limits, StepReport, Task
 
 if TYPE_CHECKING:
     from sanderling.learn.loop import Parts
@@ -102,8 +102,13 @@ async def train(config: Config, run: Path | None, *, resume: bool, stream: TextI
     check_settings(config, run, resume=resume)
     environment = load_environment(config.environment, config.verifier, config.harness, config.environment_settings)
     policy = load_policy_folder(config.policy)
-    limits = limits_within(policy.window, config.limits, environment, config.split)
-    tasks = choose_tasks(environment, config.evaluation.split, config.evaluation.tasks, config.evaluation.seed, limits)
+    limits, measured = (
+        limits_within(policy.window, config.limits, environment, split)
+        for split in (config.split, config.evaluation.split)
+    )
+    tasks = choose_tasks(
+        environment, config.evaluation.split, config.evaluation.tasks, config.evaluation.seed, measured
+    )
     watch = Watch(config.screening)
     stream_of_tasks = TaskStream(
         environment,
@@ -168,7 +173,7 @@ async def _train(job: _Training, stream: TaskStream, estimator: Any) -> TrainRes
     per_step = config.rollout.groups_per_step
     end = config.steps * per_step
     scheduler = Scheduler(stream, job.stage, config.rollout, position=done * per_step, end=end, ledger=job.ledger)
-    _announce(job, estimator)
+    _announce(job, estimator, stream.limits)
     await _check_agreement(job, learner)
     before = _recorded(job.folder, "before", step=0) or await _evaluate(job, "before", step=done)
     if done and _evaluation_is_due(config, done) and not _recorded(job.folder, _label(done), step=done):
@@ -298,12 +303,13 @@ def _save(job: _Training, learner: Any, stream: TaskStream, step: int) -> None:
     job.saved_step = step
 
 
-def _announce(job: _Training, estimator: Any) -> None:
+def _announce(job: _Training, estimator: Any, practice: Limits) -> None:
     sandbox = job.stage.capabilities
     job.folder.append_event("sandbox", **asdict(sandbox), state_dir=str(default_state_dir()))
     job.folder.append_event("tasks", split=job.config.split, count=len(job.environment.tasks.ids(job.config.split)))
     job.progress.note(f"run {job.folder.path}")
-    for line in announcement(job.config, job.environment, job.policy, job.tasks[0].limits, sandbox, estimator):
+    limits = practice, job.tasks[0].limits
+    for line in announcement(job.config, job.environment, job.policy, limits, sandbox, estimator):
         job.progress.note(line)
 
 

@@ -12,7 +12,7 @@ from sanderling.environment import Environment
 from sanderling.errors import CheckpointError, ConfigError, MeasurementError
 from sanderling.rollout.config import LimitOverrides, TaskOrder
 from sanderling.rollout.seeds import derive
-from sanderling.types import Group, Membership, Task
+from sanderling.types import Group, Limits, Membership, Task
 
 LEAST_SHARE = 0.1
 """Of its tasks, a kind keeps this many at least: what can't be learnt now may be learnt later."""
@@ -55,6 +55,11 @@ class TaskStream:
         self._places: list[int] = []  # of the tasks at positions first, first + 1, ...
         self._first = 0
         self._seen: dict[str, tuple[int, int]] = {}  # kind: groups, mixed ones
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of one of its tasks, with the run's in place of its own."""
+        return self._at(0).limits
 
     def task(self, position: int) -> Task:
         """Return the task at a position, counted over all epochs; not below the last one told to `observe`.
