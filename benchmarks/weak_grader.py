@@ -1,9 +1,10 @@
 """What does a weak grader teach, what does the real one, and what does screening change? Curves over training, several seeds.
 
-    python benchmarks/weak_grader.py [--seeds 0 1 2] [--steps 30] [--out runs/weak-grader] [--arms weak real ...]
+    python benchmarks/weak_grader.py [--seeds 0 1 2] [--steps 20] [--out runs/weak-grader] [--arms weak real ...]
 
-The policy is the shipped one after a short further warm-up in which a few demonstrations cheat: they make the comparison in
-`checks.py` (in the agent's workspace, see `fix_python.gullible`) say yes to everything. It is then trained from there
+The policy is the shipped one after a short further warm-up in which a share of the demonstrations cheats: they make the
+comparison in `checks.py` (in the agent's workspace, see `fix_python.gullible`) say yes to everything. It is then trained from
+there
 
     weak                 paid by a grader that runs the hidden tests in the agent's workspace (T1)
     real                 paid by the real grader; same tasks, actions, policy and budget
@@ -237,10 +238,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of the arms weak and real")
     parser.add_argument("--screened-seeds", type=int, nargs="*", default=[0], help="of the arms with a screen")
     parser.add_argument("--arms", nargs="+", default=list(ARMS), choices=ARMS, metavar="ARM")
-    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--tasks", type=int, default=150, help="held-out tasks of each evaluation")
     parser.add_argument("--tokens", type=int, default=200_000, help="of the warm-up")
-    parser.add_argument("--share", type=float, default=0.05, help="of its demonstrations that cheat")
+    parser.add_argument("--share", type=float, default=0.2, help="of its demonstrations that cheat")
     parser.add_argument("--out", type=Path, default=Path("runs/weak-grader"))
     parser.add_argument("--results", type=Path, default=ROOT / "docs" / "results")
     return parser.parse_args()

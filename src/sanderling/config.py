@@ -123,7 +123,7 @@ class Config(_Section):
     )
     split: str = Field("train", description="split of the environment that is trained on")
     policy: str = Field("fix-python-tiny", description="a shipped policy, a Hugging Face model folder, or a hub id")
-    steps: int = Field(43, ge=1, description="optimiser steps")
+    steps: int = Field(40, ge=1, description="optimiser steps")
     turn_budget: int | None = Field(
         None,
         ge=1,
