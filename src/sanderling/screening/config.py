@@ -82,6 +82,17 @@ class ScreeningConfig(BaseModel):
         le=1,
         description="the same, when the lower Wilson end of its share of suspected episodes is above this; 1: never",
     )
+    audit_s: float = Field(
+        300.0,
+        ge=0,
+        description="seconds that a run which ends or stops itself may spend on auditing its quarantined tasks; 0: it only "
+        "names the commands that do it",
+    )
+    readmitted: dict[str, int] = Field(
+        default_factory=dict,
+        description="by task id: the step at which it was quarantined. A resumed run takes it back and counts its episodes "
+        "anew; nothing else takes a quarantined task back",
+    )
 
     @model_validator(mode="after")
     def _a_model_proves_nothing(self) -> ScreeningConfig:
