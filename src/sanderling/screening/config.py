@@ -43,7 +43,8 @@ class ScreeningConfig(BaseModel):
     dual: Literal["off", "auto", "passing", "unpaid"] = Field(
         "auto",
         description="which unpaid submissions an in-process grader sees too, whose verdict is never a reward: none; those "
-        "whose last visible tests passed; or all. auto: passing, where the verifier can give away its hidden calls",
+        "whose last visible tests passed (in repositories also those with a hook file); or all. auto: passing, where the "
+        "verifier can give away its hidden calls or tests",
     )
     confirmations: int = Field(
         2, ge=1, description="times that both gradings must disagree before it is a proof; more: rarer false alarms"
