@@ -43,7 +43,7 @@ from sanderling.testing.repository_tasks import make_repository_tasks
 from sanderling.types import Graded, Member, Task, Ungraded
 from sanderling.verify.protocol import DisclosingVerifier
 
-REPOSITORY_TESTS = ("python3", "/tools/run_tests.py", "--root=src", "-q")
+REPOSITORY_TESTS = ("python3", "/tools/run_tests.py", "--root=src", "--root=tests", "-q")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
