@@ -243,8 +243,9 @@ async def _run_steps(job: _Training, parts: Parts, done: int) -> int:
         if finished > job.saved_step:
             _save(job, parts.learner, stream, finished)
         if isinstance(error, RunStopped):
-            await job.quarantines.audit(job.watch, further=job.watch.proven())
-            await asyncio.to_thread(_report, job)
+            with suppress(SanderlingError):  # the stop is what has to be told
+                await job.quarantines.audit(job.watch, further=job.watch.proven())
+                await asyncio.to_thread(_report, job)
         raise
     return finished
 
