@@ -126,6 +126,7 @@ def test_quarantined_tasks_are_audited_when_the_run_ends_and_come_back_by_name(l
     assert "taken back by name" in (run / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_an_audit_that_has_no_time_leaves_the_command_and_nothing_is_taken_back_in_a_new_run(letters, tmp_path):
     settings = {"screening.own": [f"{SCREENS}:PROVES_LETTERS"], "screening.stop_rate": 1.0, "evaluation.tasks": 2}
     run_training(
@@ -139,6 +140,7 @@ def test_an_audit_that_has_no_time_leaves_the_command_and_nothing_is_taken_back_
         run_training(letters(screening__readmitted={"letters/train/0": 1}), tmp_path / "other")
 
 
+@pytest.mark.slow
 def test_a_run_without_a_task_left_stops_itself_with_its_state(letters, tmp_path):
     settings = {"screening.own": [f"{SCREENS}:PROVES_LETTERS"], "screening.stop_rate": 1.0, "evaluation.tasks": 2}
     settings |= {"screening.quarantine_proven": 1, "screening.audit_s": 0.0, "rollout.groups_per_step": 16}
