@@ -100,7 +100,7 @@ def test_a_task_with_many_proofs_is_not_drawn_any_more(letters, tmp_path):
 def test_quarantined_tasks_are_audited_when_the_run_ends_and_come_back_by_name(letters, tmp_path):
     def config(steps, **changes):
         settings = {"screening.own": [f"{SCREENS}:PROVES_LETTERS"], "screening.stop_rate": 1.0}
-        settings |= {"screening.quarantine_proven": 12, "screening.audit_s": 20.0, "evaluation.tasks": 2}
+        settings |= {"screening.quarantine_proven": 5, "screening.audit_s": 20.0, "evaluation.tasks": 2}
         return letters(steps=steps, **settings, **changes)
 
     run = tmp_path / "run"
@@ -130,7 +130,7 @@ def test_quarantined_tasks_are_audited_when_the_run_ends_and_come_back_by_name(l
 def test_an_audit_that_has_no_time_leaves_the_command_and_nothing_is_taken_back_in_a_new_run(letters, tmp_path):
     settings = {"screening.own": [f"{SCREENS}:PROVES_LETTERS"], "screening.stop_rate": 1.0, "evaluation.tasks": 2}
     run_training(
-        letters(steps=1, screening__quarantine_proven=12, screening__audit_s=0.0, **settings), tmp_path / "run"
+        letters(steps=1, screening__quarantine_proven=5, screening__audit_s=0.0, **settings), tmp_path / "run"
     )
     audited = [event for event in RunReader(tmp_path / "run").events() if event["kind"] == "task_audited"]
     assert audited
