@@ -129,9 +129,7 @@ def test_quarantined_tasks_are_audited_when_the_run_ends_and_come_back_by_name(l
 @pytest.mark.slow
 def test_an_audit_that_has_no_time_leaves_the_command_and_nothing_is_taken_back_in_a_new_run(letters, tmp_path):
     settings = {"screening.own": [f"{SCREENS}:PROVES_LETTERS"], "screening.stop_rate": 1.0, "evaluation.tasks": 2}
-    run_training(
-        letters(steps=1, screening__quarantine_proven=5, screening__audit_s=0.0, **settings), tmp_path / "run"
-    )
+    run_training(letters(steps=1, screening__quarantine_proven=5, screening__audit_s=0.0, **settings), tmp_path / "run")
     audited = [event for event in RunReader(tmp_path / "run").events() if event["kind"] == "task_audited"]
     assert audited
     assert {(event["verdict"], event["checks"]) for event in audited} == {("PARTIAL", 0)}
