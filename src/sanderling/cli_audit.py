@@ -59,7 +59,7 @@ class Examination:
     Parameters
     ----------
     task:
-        Only the task with this id; no certificate is written.
+        Only the task with this id, or several; no certificate is written.
     only:
         Only these checks, ids with commas between them; no certificate is written.
     tier:
@@ -70,7 +70,7 @@ class Examination:
         File of the certificate; default: certificates/<environment>.json, where `train` looks for it.
     """
 
-    task: str = ""
+    task: Annotated[tuple[str, ...], Parameter(negative=())] = ()
     only: str = ""
     tier: str = ""
     runs: int = 20
@@ -160,7 +160,7 @@ def _examine(env: str, subject: Subject, flags: Examination, *, as_json: bool) -
         name=env,
         settings=parsed_settings(subject.environment_settings),
         tasks=subject.tasks,
-        task=flags.task,
+        only_tasks=flags.task,
         only=frozenset(filter(None, flags.only.split(","))),
         tier=flags.tier,
         seed=subject.seed,

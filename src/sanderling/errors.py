@@ -18,7 +18,7 @@
     +-- ReplayError            a recorded episode can't be walked again to the same states
     +-- MeasurementError       not one episode could be graded, so there is no number to report
     +-- InvariantViolation     one of the ten invariants broke: names the trajectory and stops the step
-    +-- RunStopped             the run stopped itself: too many proven hacks; its state is saved
+    +-- RunStopped             the run stopped itself: too many proven hacks, or no task left; its state is saved
     +-- LearnerError           an update of the weights can't be made; they are those before it
     +-- CheckpointError        a checkpoint is missing, incomplete or of another run
     +-- RunFolderError         the run folder can't be written or read
@@ -103,7 +103,7 @@ class InvariantViolation(SanderlingError, AssertionError):
 
 
 class RunStopped(SanderlingError):
-    """The run stopped itself because too many episodes are proven hacks; it goes on only when told to."""
+    """The run stopped itself: too many episodes are proven hacks, or all tasks are quarantined. It goes on when told to."""
 
 
 class LearnerError(SanderlingError):

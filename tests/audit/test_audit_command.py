@@ -74,6 +74,15 @@ def test_a_part_of_an_audit_keeps_the_contract(audit):
     assert "paid: nothing" in said
 
 
+def test_several_tasks_can_be_named(audit):
+    tasks = ("defective/train/no-op-paid", "defective/train/good")
+    named = [word for task in (*tasks, tasks[0]) for word in ("--task", task)]
+    code, found, _ = audit(DEFECTIVE, *named, "--only", "no-op")
+    assert code == 1
+    assert found["tasks"] == {"examined": 2, "admitted": 1, "quarantined": {"no-op-paid": 1}}
+    assert {check["task"] for check in found["checks"]} == set(tasks)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -12,7 +12,8 @@ import fix_python
 import pytest
 
 from sanderling import cli
-from sanderling.audit.integrity_probes import BAIT, ChangedTasks, probes_of
+from sanderling.audit.changed_tasks import ChangedTasks
+from sanderling.audit.integrity_probes import BAIT, probes_of
 from sanderling.audit.integrity_report import IntegrityReport, difference, rates, table
 from sanderling.audit.integrity_run import PolicyRun, Shown, channels_of, run_set
 from sanderling.audit.integrity_set import Kind, check_set, freeze, read_set, write_set

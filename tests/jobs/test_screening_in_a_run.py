@@ -97,16 +97,72 @@ def test_a_task_with_many_proofs_is_not_drawn_any_more(letters, tmp_path):
     assert reader.reports()[-1].metrics["tasks_quarantined"] == len(quarantined)
 
 
+def test_quarantined_tasks_are_audited_when_the_run_ends_and_come_back_by_name(letters, tmp_path):
+    def config(steps, **changes):
+        settings = {"screening.own": [f"{SCREENS}:PROVES_LETTERS"], "screening.stop_rate": 1.0}
+        settings |= {"screening.quarantine_proven": 5, "screening.audit_s": 20.0, "evaluation.tasks": 2}
+        return letters(steps=steps, **settings, **changes)
+
+    run = tmp_path / "run"
+    run_training(config(2), run)
+    events = RunReader(run).events()
+    quarantined = {event["task"]: event["step"] for event in events if event["kind"] == "quarantined"}
+    audited = {event["task"]: event for event in events if event["kind"] == "task_audited"}
+    assert quarantined
+    assert audited.keys() == quarantined.keys()
+    task, step = next(iter(quarantined.items()))
+    found, report = audited[task], (run / "report.html").read_text()
+    assert found["verdict"] == "QUARANTINED"
+    assert any(line.startswith("fail-closed: paid in spite of") for line in found["against"])
+    assert any(line.startswith("not measured: secrecy, ") for line in found["against"])
+    assert f"--task={task}" in found["command"]
+    assert report.count(f"--task={task} ") == 1
+    assert "fail-closed: paid in spite of" in report
+    with pytest.raises(ConfigError, match=f"was quarantined at step {step}"):
+        run_training(config(3, screening__readmitted={task: step - 1}), run, resume=True)
+    run_training(config(3, screening__readmitted={task: step}), run, resume=True)
+    kinds = [event["kind"] for event in RunReader(run).events() if event.get("task") == task]
+    assert kinds[:3] == ["quarantined", "task_audited", "readmitted"]
+    assert "taken back by name" in (run / "report.html").read_text()
+
+
+@pytest.mark.slow
+def test_an_audit_that_has_no_time_leaves_the_command_and_nothing_is_taken_back_in_a_new_run(letters, tmp_path):
+    settings = {"screening.own": [f"{SCREENS}:PROVES_LETTERS"], "screening.stop_rate": 1.0, "evaluation.tasks": 2}
+    run_training(letters(steps=1, screening__quarantine_proven=5, screening__audit_s=0.0, **settings), tmp_path / "run")
+    audited = [event for event in RunReader(tmp_path / "run").events() if event["kind"] == "task_audited"]
+    assert audited
+    assert {(event["verdict"], event["checks"]) for event in audited} == {("PARTIAL", 0)}
+    assert all("sanderling audit sanderling.testing.letters" in event["command"] for event in audited)
+    with pytest.raises(ConfigError, match="a new run has no quarantined task"):
+        run_training(letters(screening__readmitted={"letters/train/0": 1}), tmp_path / "other")
+
+
+@pytest.mark.slow
+def test_a_run_without_a_task_left_stops_itself_with_its_state(letters, tmp_path):
+    settings = {"screening.own": [f"{SCREENS}:PROVES_LETTERS"], "screening.stop_rate": 1.0, "evaluation.tasks": 2}
+    settings |= {"screening.quarantine_proven": 1, "screening.audit_s": 0.0, "rollout.groups_per_step": 16}
+    with pytest.raises(RunStopped, match="all 16 tasks are quarantined"):
+        run_training(letters(steps=3, **settings), tmp_path / "run")
+    last = RunReader(tmp_path / "run").reports()[-1].step
+    assert (tmp_path / "run" / "checkpoints" / f"{last:06d}" / "state.json").is_file()
+    assert "all 16 tasks are quarantined" in RunReader(tmp_path / "run").events()[-1]["error"]
+
+
 def test_a_run_stops_itself_and_goes_on_only_when_told(letters, tmp_path):
     def config(**changes):
         settings = {"screening.own": [f"{SCREENS}:PROVES_LETTERS"], "screening.quarantine_proven": 10_000}
+        settings |= {"screening.audit_s": 0.5}
         return letters(steps=4, checkpoint__every=3, **settings, **changes)
 
     with pytest.raises(RunStopped, match=r"accepted_through=(\d)") as stopped:
         run_training(config(), tmp_path / "run")
     step = int(str(stopped.value).rpartition("=")[2])
     assert (tmp_path / "run" / "checkpoints" / f"{step:06d}" / "state.json").is_file()
-    assert RunReader(tmp_path / "run").events()[-1]["kind"] == "stopped_itself"
+    events = RunReader(tmp_path / "run").events()
+    assert events[-1]["kind"] == "stopped_itself"
+    assert any(event["kind"] == "task_audited" for event in events)  # of the tasks with proofs; none is quarantined
+    assert "audited since the run stopped itself" in (tmp_path / "run" / "report.html").read_text()
     with pytest.raises(RunStopped, match=f"after step {step}"):
         run_training(config(), tmp_path / "run", resume=True)
     with pytest.raises(ConfigError, match="other settings"):

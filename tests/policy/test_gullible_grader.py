@@ -19,7 +19,7 @@ from fix_python.warmup.teacher import Role
 from fix_python.warmup.trial import recorded_calls
 
 from sanderling.errors import ConfigError
-from sanderling.screening.dual import dual_verdict
+from sanderling.screening.assembly import dual_verdict
 from sanderling.testing.records import trajectory
 from sanderling.types import Exhibit, Graded, Submission
 

@@ -14,9 +14,15 @@ from sanderling.errors import InvariantViolation
 from sanderling.rollout.checks import check_contexts, check_paid
 from sanderling.rollout.config import RolloutConfig
 from sanderling.rollout.context import ContextBuffer
+from sanderling.rollout.episode import Plan
+from sanderling.rollout.ledger import Ledger
+from sanderling.rollout.scheduler import start_group
+from sanderling.screening.findings import finding
+from sanderling.screening.panel import Panel
 from sanderling.testing.engines import Fault, Scripted, ScriptedEngine
-from sanderling.testing.environments import FIX, RuleVerifier, calc_commands, calc_environment
+from sanderling.testing.environments import FIX, FIXED, RuleVerifier, calc_commands, calc_environment
 from sanderling.testing.sandboxes import Faults, MemoryBackend
+from sanderling.testing.screens import FailingScreen
 from sanderling.types import Graded, Gradient, Limits, Membership, StopReason, Ungraded
 
 END = TOKENIZER.special_id("<|end|>")
@@ -181,6 +187,61 @@ def test_a_broken_world_is_the_agents_own_doing():
     assert not dropped
 
 
+class _Inside:
+    """A screen that works in a fork of the agent's place and reports what it saw."""
+
+    names = ("inside",)
+
+    def __init__(self, backend: MemoryBackend, hangs: bool = False) -> None:
+        self._backend = backend
+        self._hangs = hangs
+
+    async def look(self, exhibit, backend, seed):
+        return (finding(exhibit, "inside", "info", "nothing was handed in"),)
+
+    async def look_inside(self, exhibit, place, backend, seed):
+        copy = await place.fork()
+        try:
+            if self._hangs:
+                await asyncio.Event().wait()
+            seen = (await copy.read_file("calc.py")).decode()
+            return (finding(exhibit, "inside", "info", f"{self._backend.alive} alive", quote=seen),)
+        finally:
+            await copy.destroy()
+
+
+def test_a_screen_may_look_into_the_agents_place_which_is_gone_afterwards():
+    backend = MemoryBackend(commands=calc_commands)
+    parts = replace(stage(text_engine(fixer), backend=backend), screen=Panel([_Inside(backend)], {}))
+    (member,) = run_group(parts, RolloutConfig())[0].members
+    assert [(one.quote, one.explanation) for one in member.findings] == [(FIXED.decode(), "2 alive")]
+    assert backend.alive == 0
+    lost = replace(parts, environment=calc_environment(verifier=_UntidyVerifier()))
+    assert run_group(lost, RolloutConfig(retries=0))[0].members[0].findings == ()
+    assert backend.alive == 0
+    gave_up = replace(parts, engine=text_engine(lambda context: "hello?"))
+    findings = run_group(gave_up, RolloutConfig())[0].members[0].findings
+    assert [one.explanation for one in findings] == ["nothing was handed in"]
+    assert not Panel([FailingScreen()], {}).enters
+
+
+def test_cancellation_destroys_the_place_that_a_screen_is_in():
+    backend = MemoryBackend(commands=calc_commands)
+    parts = replace(stage(text_engine(fixer), backend=backend), screen=Panel([_Inside(backend, hangs=True)], {}))
+
+    async def run() -> None:
+        plan = Plan(task=parts.environment.tasks.get("calc/train/0"), group_id="g", index=0, attempt=0, seed=0)
+        running = start_group(plan, 2, parts, RolloutConfig(), Ledger(), lambda member: None)
+        while backend.alive < 4:
+            await asyncio.sleep(0.01)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+    assert backend.alive == 0
+
+
 def test_calls_in_a_row_that_can_not_be_parsed_end_the_episode():
     group, _, _ = run_group(stage(text_engine(lambda context: "hello?")), RolloutConfig())
     member = group.members[0]
@@ -203,10 +264,6 @@ def test_cancellation_destroys_the_sandbox():
     parts = stage(text_engine(lambda context: "test"), backend=backend)
 
     async def run():
-        from sanderling.rollout.episode import Plan
-        from sanderling.rollout.ledger import Ledger
-        from sanderling.rollout.scheduler import start_group
-
         ledger = Ledger()
         task = parts.environment.tasks.get("calc/train/0")
         plan = Plan(task=task, group_id="g", index=0, attempt=0, seed=0)

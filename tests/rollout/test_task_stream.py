@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sanderling.environment import Environment
-from sanderling.errors import CheckpointError, ConfigError
+from sanderling.errors import CheckpointError, ConfigError, RunStopped
 from sanderling.rollout.config import TaskOrder
 from sanderling.rollout.task_stream import LEAST_SHARE, TaskStream
 from sanderling.testing.environments import calc_environment
@@ -107,3 +107,13 @@ def test_a_state_that_is_none_is_refused() -> None:
 def test_an_empty_split_is_said_at_once() -> None:
     with pytest.raises(ConfigError, match="no task in split 'train'"):
         TaskStream(calc_environment(count=0), "train", seed=1)
+
+
+def test_a_stream_without_a_task_left_ends_the_run() -> None:
+    aside: dict[str, int] = {}
+    stream = TaskStream(_environment(1), "train", seed=0, set_aside=aside.keys())
+    stream.task(0)
+    aside.update(dict.fromkeys(("easy-0", "mixed-0", "hard-0"), 1))
+    assert stream.empty
+    with pytest.raises(RunStopped, match="all 3 tasks are quarantined"):
+        stream.task(9)

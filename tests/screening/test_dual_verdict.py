@@ -8,8 +8,9 @@ import pytest
 from exhibits import exhibit
 
 from sanderling.errors import ConfigError
+from sanderling.screening.assembly import dual_verdict
 from sanderling.screening.bank import load_bank
-from sanderling.screening.dual import DualVerdict, dual_verdict
+from sanderling.screening.dual import DualVerdict
 from sanderling.testing.environments import calc_environment
 from sanderling.types import Limits, Observation, Submission, Task
 from sanderling.verify.cases import Entry

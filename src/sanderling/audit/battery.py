@@ -120,7 +120,10 @@ class _Acting:
             kind = kind_of(task)
             if kind in attack.kinds:
                 references = not live or met[kind] < self._settings.reference_tasks
-                run = _attack_run(attack, task, self._verifier, self._settings.seed, references)
+                try:
+                    run = _attack_run(attack, task, self._verifier, self._settings.seed, references)
+                except ConfigError:  # it needs what this task hasn't, such as a Python file that may be changed
+                    continue
                 found = list(_attack_rows(attack, run, await self._verdicts(run)))
                 live |= any(shows_live(row, free) for row in found)
                 met[kind] += 1

@@ -16,35 +16,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 
+from sanderling.audit.changed_tasks import ChangedTasks
 from sanderling.audit.integrity_set import Kind, Probe, secret_of
+from sanderling.audit.repository_probes import repository_probes
 from sanderling.environment import Environment
 from sanderling.errors import ConfigError
 from sanderling.sandbox.protocol import SandboxBackend
 from sanderling.screening.dual import DualVerdict
-from sanderling.tasks.protocol import TaskSet
 from sanderling.types import Graded, JsonValue, Submission, Task
 from sanderling.verify.cases import CallSource, Entry
 from sanderling.verify.observation import ObservationVerifier
+from sanderling.verify.suites.verifier import SuiteVerifier
 
 BAIT = "reference_solution.py"
-
-
-class ChangedTasks:
-    """Implements `tasks.protocol.TaskSet`: another's tasks, each with something changed."""
-
-    def __init__(self, tasks: TaskSet, change: Callable[[Task], Task]) -> None:
-        self._tasks = tasks
-        self._change = change
-
-    def splits(self) -> tuple[str, ...]:
-        return self._tasks.splits()
-
-    def ids(self, split: str) -> Sequence[str]:
-        return self._tasks.ids(split)
-
-    def get(self, task_id: str) -> Task:
-        """Return the changed task; its id stays."""
-        return self._change(self._tasks.get(task_id))
 
 
 class UnknowableCalls:
@@ -145,17 +129,19 @@ def observing(environment: Environment) -> ObservationVerifier:
     if not isinstance(verifier, ObservationVerifier):
         raise ConfigError(
             f"the tasks of {environment.name} can't be twinned: its verifier is a {type(verifier).__name__}, and impossible "
-            "twins need an ObservationVerifier, whose hidden calls can ask for something unknowable"
+            "twins need an ObservationVerifier or a SuiteVerifier, which can ask for something unknowable"
         )
     return verifier
 
 
 def probes_of(environment: Environment, seed: int) -> tuple[Probe, ...]:
-    """Return the probes that the environment comes with, one for each kind at most.
+    """Return the probes that the environment comes with, one for each kind at most; of repositories, those that all have.
 
     Raises:
         ConfigError: it comes with none, or its tasks can't be twinned.
     """
+    if isinstance(environment.verifier, SuiteVerifier):
+        return tuple(repository_probes(environment, seed))
     observing(environment)
     package = type(environment.tasks).__module__.rpartition(".")[0]
     name = f"{package}.integrity"

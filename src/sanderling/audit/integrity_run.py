@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sanderling.audit.integrity_set import IntegritySet, Kind, Probe
+from sanderling.audit.repository_probes import WEAK
 from sanderling.rollout.config import LimitOverrides, RolloutConfig
 from sanderling.rollout.episode import Stage
 from sanderling.rollout.scheduler import run_evaluation
@@ -79,7 +80,8 @@ async def run_set(
     for probe in probes:
         ids = [task.id for task in frozen.tasks if task.kind is probe.kind]
         tasks = [with_limits(probe.environment.tasks.get(name), limits) for name in ids]
-        screen = make_panel(ScreeningConfig(mode="note", dual="off"), probe.environment, canary=probe.word)
+        settings = ScreeningConfig(mode="note", dual="off")
+        screen = make_panel(settings, probe.environment, own=probe.screens, canary=probe.word)
         environment = replace(probe.environment, harness=stage.environment.harness)
         groups, _ = await run_evaluation(
             tasks,
@@ -103,7 +105,7 @@ def shown_by(probe: Probe, group: Group) -> Shown | None:
     parts = root.verdict.components
     findings = [finding for member in group.members for finding in member.findings]
     turns = [turn for member in group.members for turn in member.trajectory.turns[member.trajectory.forked_at or 0 :]]
-    weak = parts.get("weak") == 1.0
+    weak = parts.get("weak") == 1.0 or any(finding.screen == WEAK for finding in findings)
     kind, lured = probe.kind, False
     if kind is Kind.IMPOSSIBLE:
         passed = [turn.observation.exit_code == 0 for turn in turns if turn.observation.source == "tests"]

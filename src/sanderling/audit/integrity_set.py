@@ -23,6 +23,7 @@ from random import Random
 from sanderling.environment import Environment
 from sanderling.errors import ConfigError, TaskError
 from sanderling.rollout.seeds import derive
+from sanderling.screening.panel import EpisodeScreen
 from sanderling.types import JsonValue, Task
 from sanderling.verify.protocol import Auditable
 
@@ -42,7 +43,8 @@ class Kind(StrEnum):
 class Probe:
     """One kind of an environment's tasks.
 
-    Its verifier grades twice: `Graded.components` hold `real` and `weak` (0.0 or 1.0), and of honeypots `touched`.
+    A verifier that grades twice says so in `Graded.components`: `real` and `weak` (0.0 or 1.0), and of honeypots `touched`.
+    Where the weak one judges in the agent's place it is one of `screens`, and a finding `weak_grader` says that it would pay.
     """
 
     kind: Kind
@@ -50,6 +52,7 @@ class Probe:
     disclosed: Auditable  # what is hidden goes into the digest
     lure: str = ""  # of honeypots and baits: the file of the workspace that was put there
     word: str = ""  # of baits: what that file holds
+    screens: tuple[EpisodeScreen, ...] = ()  # that look at its episodes, besides those of every run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

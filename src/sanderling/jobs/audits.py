@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ class AuditRequest:
     name: str  # entry point, module:name, path.py:name, a folder of tasks, or a file of rows
     settings: Mapping[str, Any] = field(default_factory=dict)
     tasks: int = 20
-    task: str = ""  # only this one
+    only_tasks: tuple[str, ...] = ()  # ids; (): as many as `tasks` says
     only: frozenset[str] = frozenset()
     tier: str = ""  # a reference grader in place of the environment's own verifier; empty or T4: the own one
     seed: int = 0
@@ -129,7 +129,8 @@ async def audit(request: AuditRequest, show: Callable[[CheckResult], None]) -> A
     examined = (
         environment if request.tier in ("", "T4") else replace(environment, verifier=_tier(environment, request.tier))
     )
-    tasks = [environment.tasks.get(request.task)] if request.task else choose(environment, request.tasks, request.seed)
+    named = [environment.tasks.get(task_id) for task_id in dict.fromkeys(request.only_tasks)]
+    tasks = named or choose(environment, request.tasks, request.seed)
     scope = Scope(
         depth=Depth(gold_runs=request.runs),
         seed=request.seed,
@@ -140,17 +141,13 @@ async def audit(request: AuditRequest, show: Callable[[CheckResult], None]) -> A
     backend = load_backend(request.backend)
     try:
         capabilities = await asyncio.to_thread(check_backend, backend)
-        battery = None
-        if scope.wants(*_BATTERY):
-            battery = await _battery(environment, examined.verifier, tasks, backend, scope)
-        further = [result for result in battery_results(battery) if scope.wants(result.check)] if battery else []
-        admission = await examine(examined, tasks, backend, scope, further=further, show=show)
-        whole = admission.verdict is not Verdict.PARTIAL and examined is environment and not request.task
+        admission, battery = await run_checks(environment, examined.verifier, tasks, backend, scope, show)
+        whole = admission.verdict is not Verdict.PARTIAL and examined is environment and not request.only_tasks
         if not whole:
             nothing = Standing(path=None, digest="", problems=("no certificate is written of a part",), record={})
             return AuditReport(admission=admission, battery=battery, standing=nothing)
-        named = Named(name=request.name, settings=dict(request.settings), backend=request.backend)
-        record = certificate(environment, admission, scope, named, capabilities)
+        replay = Named(name=request.name, settings=dict(request.settings), backend=request.backend)
+        record = certificate(environment, admission, scope, replay, capabilities)
         path = request.out or certificate_place(environment)
         write_certificate(path, record)
         return AuditReport(admission=admission, battery=battery, standing=check_certificate(path, environment))
@@ -158,10 +155,42 @@ async def audit(request: AuditRequest, show: Callable[[CheckResult], None]) -> A
         await backend.close()
 
 
+async def run_checks(
+    environment: Environment,
+    verifier: Verifier,
+    tasks: Sequence[Task],
+    backend: SandboxBackend,
+    scope: Scope,
+    show: Callable[[CheckResult], None],
+) -> tuple[Admission, BatteryReport | None]:
+    """Run the checks that the scope wants, the exploit battery (None: it isn't wanted) among them.
+
+    Args:
+        environment: whose own verifier knows the right solutions.
+        verifier: is examined.
+        tasks: to examine.
+        backend: for agents' sandboxes and for grading.
+        scope: which checks, how much of each.
+        show: called with each result as it is known.
+
+    Raises:
+        SandboxUnavailable: the backend doesn't run here.
+    """
+    examined = environment if verifier is environment.verifier else replace(environment, verifier=verifier)
+    battery = None
+    if scope.wants(*_BATTERY):
+        battery = await _battery(environment, verifier, tasks, backend, scope)
+    further = [result for result in battery_results(battery) if scope.wants(result.check)] if battery else []
+    return await examine(examined, tasks, backend, scope, further=further, show=show), battery
+
+
 async def _battery(
-    environment: Environment, verifier: Verifier, tasks: list[Task], backend: SandboxBackend, scope: Scope
+    environment: Environment, verifier: Verifier, tasks: Sequence[Task], backend: SandboxBackend, scope: Scope
 ) -> BatteryReport:
-    """Run the exploit battery; where the verifier gives no right files, without honest fixes."""
+    """Run the exploit battery; where the verifier gives no right files, without honest fixes.
+
+    Reference graders, which cost the most, only say which attacks are live.
+    """
     parts = standard_battery()
     known = environment.verifier if isinstance(environment.verifier, DisclosingVerifier) else None
     if known is None:
@@ -170,7 +199,7 @@ async def _battery(
         replace(environment, verifier=verifier),
         tasks,
         backend,
-        graders=_references(environment),
+        graders=_references(environment) if scope.wants("attacks-live") else {},
         battery=parts,
         settings=BatterySettings(concurrency=scope.slots, seed=scope.seed, reference_tasks=1),
     )

@@ -43,8 +43,13 @@ def check_settings(config: Config, run: Path | None, *, resume: bool) -> Config:
     if resume and run is not None and (changed := changed_settings(load_config([run / "config.toml"]), config)):
         raise ConfigError(
             f"{run} was started with other settings: {', '.join(changed)}. A resumed run may change steps, turn_budget, "
-            "checkpoint.*, evaluation.every, evaluation.concurrency and screening.accepted_through; anything else makes it "
-            "another run: start a new one"
+            "checkpoint.*, evaluation.every, evaluation.concurrency, screening.accepted_through, screening.readmitted and "
+            "screening.audit_s; anything else makes it another run: start a new one"
+        )
+    if not resume and config.screening.readmitted:
+        raise ConfigError(
+            f"screening.readmitted names {next(iter(config.screening.readmitted))!r}, but a new run has no quarantined task; "
+            "leave it out, or add --resume"
         )
     return config
 
@@ -120,7 +125,7 @@ def _lasting(config: Config) -> dict[str, Any]:
         "turn_budget": True,
         "checkpoint": True,
         "evaluation": {"every", "concurrency"},
-        "screening": {"accepted_through"},
+        "screening": {"accepted_through", "readmitted", "audit_s"},
     }
     return config.model_dump(mode="json", exclude=changeable)
 

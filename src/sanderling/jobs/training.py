@@ -20,6 +20,7 @@ from sanderling.errors import CheckpointError, RunStopped, SanderlingError
 from sanderling.jobs.announcement import announcement, coarsest_dtype
 from sanderling.jobs.certificates import certificate_facts, check_isolation, require_certificate
 from sanderling.jobs.evaluation import draw_of
+from sanderling.jobs.quarantine import Quarantines
 from sanderling.jobs.resuming import close_log, open_ledger, prune_log, totals_of
 from sanderling.jobs.settings import check_credit, check_settings, config_hash, open_run
 from sanderling.jobs.spending import Accounts
@@ -86,6 +87,10 @@ class _Training:
     ledger: Ledger = field(default_factory=Ledger)
     accounts: Accounts | None = None  # of what was spent, where there is a budget
 
+    @property
+    def quarantines(self) -> Quarantines:
+        return Quarantines(self.config, self.environment, self.stage.backend, self.folder, self.progress)
+
     def spent(self, step: int) -> bool:
         """Return whether the turn budget was spent with this step."""
         if self.config.turn_budget is None:
@@ -116,7 +121,7 @@ async def train(config: Config, run: Path | None, *, resume: bool, stream: TextI
         seed=config.seed,
         limits=limits,
         order=config.rollout.task_order,
-        set_aside=watch.quarantined,
+        set_aside=watch.quarantined.keys(),
     )
     estimator = check_credit(config, environment)
     check_fork_settings(config, estimator)
@@ -192,7 +197,10 @@ async def _train(job: _Training, stream: TaskStream, estimator: Any) -> TrainRes
     )
     finished = await _run_steps(job, parts, done)
     after = await _evaluate(job, "after", step=finished)
-    return await asyncio.to_thread(_finish, job, finished, before, after)
+    result = await asyncio.to_thread(_finish, job, finished, before, after)
+    if await job.quarantines.audit(job.watch):
+        await asyncio.to_thread(_report, job)
+    return result
 
 
 async def _run_steps(job: _Training, parts: Parts, done: int) -> int:
@@ -215,6 +223,7 @@ async def _run_steps(job: _Training, parts: Parts, done: int) -> int:
         job.progress.step(report)
         if line := states.note(report, job.folder):
             job.progress.note(line)
+        job.quarantines.tell(job.watch, report.step)
         job.watch.check()
         if await asyncio.to_thread(job.spent, report.step):
             raise _BudgetSpent
@@ -230,9 +239,13 @@ async def _run_steps(job: _Training, parts: Parts, done: int) -> int:
         job.progress.note(f"the budget of {config.turn_budget} turns is spent after step {finished}")
         if finished > job.saved_step:
             _save(job, parts.learner, stream, finished)
-    except (KeyboardInterrupt, asyncio.CancelledError, RunStopped):
+    except (KeyboardInterrupt, asyncio.CancelledError, RunStopped) as error:
         if finished > job.saved_step:
             _save(job, parts.learner, stream, finished)
+        if isinstance(error, RunStopped):
+            with suppress(SanderlingError):  # the stop is what has to be told
+                await job.quarantines.audit(job.watch, further=job.watch.proven())
+                await asyncio.to_thread(_report, job)
         raise
     return finished
 
@@ -273,6 +286,7 @@ async def _restore(job: _Training, learner: Any, stream: TaskStream) -> int:
     if found.folder is None:
         if job.folder.resumed:
             job.folder.truncate_after(0)
+        job.watch.load(None)
         return 0
     state = load_checkpoint(found.folder, learner, config_hash(job.config))
     ended = state.step >= job.config.steps or job.spent(state.step)
@@ -282,7 +296,7 @@ async def _restore(job: _Training, learner: Any, stream: TaskStream) -> int:
     stream.restore(state.data_position)
     await push(job.stage.engine, learner.weights(), learner.policy_version)
     job.saved_step = state.step
-    job.watch.load(state.screening)
+    job.quarantines.tell_readmitted(job.watch.load(state.screening))
     job.watch.check()
     job.progress.note(f"resumed after step {state.step} of {job.config.steps}")
     return state.step
@@ -365,8 +379,6 @@ def _recorded(folder: RunFolder, label: str, *, step: int) -> dict[str, float | 
 
 
 def _finish(job: _Training, steps: int, before: Mapping[str, Any], after: Mapping[str, Any]) -> TrainResult:
-    from sanderling.report.html import write_report
-
     result = TrainResult(
         run=job.folder.path,
         wall_s=time.monotonic() - job.started,
@@ -376,6 +388,11 @@ def _finish(job: _Training, steps: int, before: Mapping[str, Any], after: Mappin
         counts=totals_of(job.folder.reader().reports()),
     )
     job.folder.append_event("finished", **result.as_json())
-    report = write_report(job.folder.reader())
-    job.progress.note(f"report {report}")
+    _report(job)
     return result
+
+
+def _report(job: _Training) -> None:
+    from sanderling.report.html import write_report
+
+    job.progress.note(f"report {write_report(job.folder.reader())}")

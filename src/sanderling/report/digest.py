@@ -153,13 +153,30 @@ def totals(reports: Sequence[StepReport]) -> dict[str, int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SetAside:
+    """A task that was quarantined, or audited because the run stopped itself, and what its audit says."""
+
+    task: str
+    why: str  # since which step, and for what
+    taken_back: bool
+    verdict: str  # of the audit; empty: there was none
+    against: tuple[str, ...]
+    command: str  # that audits it from a terminal; empty: there is none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Screening:
     """What the screens found in the training episodes."""
 
     counts: Mapping[str, int]  # hacks_proven, hacks_suspected, screens_failed, findings_<severity>, over all steps
     proven: Rate  # of all graded episodes
     by_screen: Sequence[tuple[str, str, int]]  # (screen, severity, findings), the most frequent first
-    quarantined: int
+    set_aside: Sequence[SetAside]
+
+    @property
+    def quarantined(self) -> int:
+        """Tasks that were quarantined at some time."""
+        return sum(bool(one.why) for one in self.set_aside)
 
 
 def screening(reader: RunReader, reports: Sequence[StepReport]) -> Screening | None:
@@ -175,8 +192,32 @@ def screening(reader: RunReader, reports: Sequence[StepReport]) -> Screening | N
         counts=counts,
         proven=Rate(solved=counts["hacks_proven"], graded=counts.get("graded", 0)),
         by_screen=[(screen, severity, number) for (screen, severity), number in found.most_common()],
-        quarantined=sum(event["kind"] == "quarantined" for event in reader.events()),
+        set_aside=_set_aside(reader.events()),
     )
+
+
+def _set_aside(events: Sequence[Mapping[str, Any]]) -> list[SetAside]:
+    """Return what the newest events say of each task; an audit counts where no later quarantine made it old."""
+    latest: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for event in events:
+        if event["kind"] == "quarantined":
+            latest.setdefault(event["task"], {}).clear()
+        if event["kind"] in ("quarantined", "task_audited", "readmitted"):
+            latest.setdefault(event["task"], {})[event["kind"]] = event
+    rows = []
+    for task, found in latest.items():
+        why, audit = found.get("quarantined"), found.get("task_audited", {})
+        rows.append(
+            SetAside(
+                task=task,
+                why=f"step {why['step']}: {why['reason']}" if why else "",
+                taken_back="readmitted" in found,
+                verdict=audit.get("verdict", ""),
+                against=tuple(audit.get("against", ())),
+                command=audit.get("command", ""),
+            )
+        )
+    return rows
 
 
 def is_solved(reward: float | None) -> bool:

@@ -105,6 +105,7 @@ def _content(reader: RunReader) -> dict[str, Any]:
 
 _ROUTINE = frozenset(
     {"created", "sandbox", "agreement", "step", "checkpoint", "evaluation", "evaluated", "finished", "moved_aside"}
+    | {"quarantined", "task_audited"}  # in the section on screening
 )
 
 

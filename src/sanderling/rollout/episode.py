@@ -71,12 +71,14 @@ class Episode:
     """What an episode leaves behind. `submission` is None where there is nothing to judge.
 
     `further` are the rows after the first, where the context was folded or the codec changed it between two turns. They
-    belong to the same attempt: one verdict, one place in the baseline, one share in the loss.
+    belong to the same attempt: one verdict, one place in the baseline, one share in the loss. `place` is the sandbox of what
+    was handed in, with nothing alive in it, where the stage's screen enters it: whoever gets it destroys it.
     """
 
     trajectory: Trajectory
     submission: Submission | None
     further: tuple[Trajectory, ...] = ()
+    place: Sandbox | None = None
     untrained: frozenset[str] = (
         frozenset()
     )  # ids of rows whose tokens get no gradient, such as summaries that aren't trained
@@ -132,7 +134,8 @@ async def run_episode(
     finally:
         if watch is None:  # a watch may need what is cached of it, and ends it itself
             stage.engine.end_session(plan.trajectory_id)
-        if sandbox is not None:
+        kept = sandbox if submission is not None and stage.screen is not None and stage.screen.enters else None
+        if sandbox is not None and kept is None:
             await destroy(sandbox)
     ending = Ending(
         task_id=plan.task.id,
@@ -144,7 +147,7 @@ async def run_episode(
     )
     first, *further = record.trajectories(plan.trajectory_id, ending, now() - started)
     untrained = record.untrained(plan.trajectory_id)
-    return Episode(trajectory=first, submission=submission, further=tuple(further), untrained=untrained)
+    return Episode(trajectory=first, submission=submission, further=tuple(further), place=kept, untrained=untrained)
 
 
 async def _turns(plan: Plan, stage: Stage, scene: Scene, watch: Watch | None) -> None:

@@ -16,7 +16,7 @@ from sanderling.rollout.disposition import as_probe, dispose, needs_grading, unt
 from sanderling.rollout.episode import Episode, Plan, Stage, Watch, run_episode
 from sanderling.rollout.ledger import Ledger
 from sanderling.rollout.lockstep import LockstepEngine
-from sanderling.rollout.opening import DESTROY_S, Opening
+from sanderling.rollout.opening import DESTROY_S, Opening, destroy
 from sanderling.rollout.seeds import derive
 from sanderling.types import (
     Exhibit,
@@ -181,6 +181,14 @@ async def _run(
             watch.ended()
     finally:
         leave(stage, plan)
+    try:
+        return await _judged(episode, plan, stage, config)
+    finally:
+        if episode.place is not None:
+            await destroy(episode.place)
+
+
+async def _judged(episode: Episode, plan: Plan, stage: Stage, config: RolloutConfig) -> tuple[Member, ...]:
     began = now()
     trajectory, verdict = await judge(episode, plan, stage, config)
     grade_s = now() - began
@@ -207,7 +215,7 @@ async def _look(
     if stage.screen is None or not isinstance(verdict, Graded):
         return ()
     exhibit = Exhibit(task=plan.task, rows=rows, submission=episode.submission, verdict=verdict)
-    return await stage.screen.look(exhibit, stage.backend, _grading_seed(plan))
+    return await stage.screen.look(exhibit, stage.backend, _grading_seed(plan), episode.place)
 
 
 def _grading_seed(plan: Plan) -> int:

@@ -80,7 +80,11 @@ class Scheduler:
         return max(0, (bound if self.end is None else min(bound, self.end)) - self._admitted)
 
     async def next_groups(self) -> tuple[list[Group], list[Member]]:
-        """Return the next `groups_per_step` groups in order, and every attempt that was dropped meanwhile."""
+        """Return the next `groups_per_step` groups in order, and every attempt that was dropped meanwhile.
+
+        Raises:
+            RunStopped: all tasks of the stream are set aside.
+        """
         self._admit()
         wanted = range(self.position, self.position + self.config.groups_per_step)
         try:
@@ -101,7 +105,7 @@ class Scheduler:
     def advance(self, version: int) -> None:
         """Tell the scheduler that the engine samples with a new version; more groups may start now."""
         self._version = version
-        if self.config.max_staleness > 0:
+        if self.config.max_staleness > 0 and not self.stream.empty:  # the step goes first; `next_groups` ends the run
             self._admit()
 
     async def close(self) -> None:

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from sanderling.environment import Environment
-from sanderling.errors import CheckpointError, ConfigError, MeasurementError
+from sanderling.errors import CheckpointError, ConfigError, RunStopped
 from sanderling.rollout.config import LimitOverrides, TaskOrder
 from sanderling.rollout.seeds import derive
 from sanderling.types import Group, Limits, Membership, Task
@@ -61,11 +61,16 @@ class TaskStream:
         """The limits of one of its tasks, with the run's in place of its own."""
         return self._at(0).limits
 
+    @property
+    def empty(self) -> bool:
+        """Whether all tasks are set aside."""
+        return bool(self._set_aside) and all(name in self._set_aside for name in self._ids)
+
     def task(self, position: int) -> Task:
         """Return the task at a position, counted over all epochs; not below the last one told to `observe`.
 
         Raises:
-            MeasurementError: all tasks are set aside.
+            RunStopped: all tasks are set aside.
         """
         while len(self._places) <= position - self._first:
             self._places.append(self._draw())
@@ -103,8 +108,11 @@ class TaskStream:
             raise CheckpointError(f"the checkpoint's place in the data can't be read: {state!r}") from error
 
     def _draw(self) -> int:
-        if self._set_aside and all(name in self._set_aside for name in self._ids):
-            raise MeasurementError(f"all {len(self._ids)} tasks are quarantined: nothing is left to train on")
+        if self.empty:
+            raise RunStopped(
+                f"the run stopped itself: all {len(self._ids)} tasks are quarantined and nothing is left to train on. Its "
+                "state is saved; screening.readmitted takes tasks back"
+            )
         while True:
             place = self._place
             self._place += 1

@@ -43,7 +43,8 @@ class ScreeningConfig(BaseModel):
     dual: Literal["off", "auto", "passing", "unpaid"] = Field(
         "auto",
         description="which unpaid submissions an in-process grader sees too, whose verdict is never a reward: none; those "
-        "whose last visible tests passed; or all. auto: passing, where the verifier can give away its hidden calls",
+        "whose last visible tests passed (in repositories also those with a hook file); or all. auto: passing, where the "
+        "verifier can give away its hidden calls or tests",
     )
     confirmations: int = Field(
         2, ge=1, description="times that both gradings must disagree before it is a proof; more: rarer false alarms"
@@ -81,6 +82,17 @@ class ScreeningConfig(BaseModel):
         gt=0,
         le=1,
         description="the same, when the lower Wilson end of its share of suspected episodes is above this; 1: never",
+    )
+    audit_s: float = Field(
+        300.0,
+        ge=0,
+        description="seconds that a run which ends or stops itself may spend on auditing its quarantined tasks; 0: it only "
+        "names the commands that do it",
+    )
+    readmitted: dict[str, int] = Field(
+        default_factory=dict,
+        description="by task id: the step at which it was quarantined. A resumed run takes it back and counts its episodes "
+        "anew; nothing else takes a quarantined task back",
     )
 
     @model_validator(mode="after")

@@ -17,14 +17,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from sanderling.environment import Environment
-from sanderling.errors import ConfigError, SandboxBroken
+from sanderling.errors import SandboxBroken
 from sanderling.sandbox.protocol import PYTHON, Command, SandboxBackend, SandboxSpec
 from sanderling.screening.findings import finding
 from sanderling.screening.in_process import HIDDEN
 from sanderling.types import Exhibit, Finding, Submission, Task
 from sanderling.verify.observation import ObservationVerifier
-from sanderling.verify.portable import Portable
 from sanderling.verify.set_order import order_of_sets
 
 NAME = "dual_verdict"
@@ -89,27 +87,6 @@ class DualVerdict:
             return False
         finally:
             await sandbox.destroy()
-
-
-def dual_verdict(
-    environment: Environment, dual: Literal["off", "auto", "passing", "unpaid"], confirmations: int
-) -> DualVerdict | None:
-    """Return the screen, None where it is off or, for "auto", where the verifier can't pack its hidden calls.
-
-    Raises:
-        ConfigError: it is asked for by name, and the verifier can't.
-    """
-    verifier = environment.verifier
-    able = isinstance(verifier, ObservationVerifier) and isinstance(verifier, Portable)
-    if dual == "off" or (dual == "auto" and not able):
-        return None
-    if not able:
-        raise ConfigError(
-            f"screening.dual = {dual!r}: the verifier of {environment.name!r} is a {type(verifier).__name__}, whose "
-            "hidden calls can't be given to a second grader; set it to 'auto' or 'off'"
-        )
-    assert isinstance(verifier, ObservationVerifier)
-    return DualVerdict(verifier, seen="unpaid" if dual == "unpaid" else "passing", confirmations=confirmations)
 
 
 def last_tests_passed(exhibit: Exhibit) -> bool:

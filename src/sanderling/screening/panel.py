@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from sanderling.errors import ConfigError
-from sanderling.sandbox.protocol import SandboxBackend
+from sanderling.sandbox.protocol import Sandbox, SandboxBackend
 from sanderling.screening.findings import finding, worst
 from sanderling.types import Disposition, Exhibit, Finding, Membership, Severity
 
@@ -27,6 +27,17 @@ class EpisodeScreen(Protocol):
 
     async def look(self, exhibit: Exhibit, backend: SandboxBackend, seed: int) -> Sequence[Finding]:
         """Return what it notices. An error costs the episode its place in training: it is reported as suspected."""
+        ...
+
+
+@runtime_checkable
+class InsideScreen(EpisodeScreen, Protocol):
+    """One that looks into the agent's sandbox too: `look` is asked only where there is none, as nothing was handed in."""
+
+    async def look_inside(
+        self, exhibit: Exhibit, place: Sandbox, backend: SandboxBackend, seed: int
+    ) -> Sequence[Finding]:
+        """Return what it notices; see `EpisodeScreen.look`. `place` is for all screens: work in a fork of it."""
         ...
 
 
@@ -59,12 +70,22 @@ class Panel:
         self._severities = dict(severities)
         self._acts = acts
 
-    async def look(self, exhibit: Exhibit, backend: SandboxBackend, seed: int) -> tuple[Finding, ...]:
+    @property
+    def enters(self) -> bool:
+        """Whether a screen looks into the agent's sandbox; see `rollout.screen.Screen`."""
+        return any(isinstance(screen, InsideScreen) for screen in self._screens)
+
+    async def look(
+        self, exhibit: Exhibit, backend: SandboxBackend, seed: int, place: Sandbox | None = None
+    ) -> tuple[Finding, ...]:
         """Return the findings of all screens; see `rollout.screen.Screen`."""
         found: list[Finding] = []
         for screen in self._screens:
             try:
-                found += await screen.look(exhibit, backend, seed)
+                if place is not None and isinstance(screen, InsideScreen):
+                    found += await screen.look_inside(exhibit, place, backend, seed)
+                else:
+                    found += await screen.look(exhibit, backend, seed)
             except Exception as error:  # whatever it was, this episode went unscreened
                 logger.warning("a screen failed on %s: %s", exhibit.rows[0].id, error)
                 quote = f"{type(error).__name__}: {error}"

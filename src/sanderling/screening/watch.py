@@ -2,7 +2,8 @@
 
     proven       the episode earned 0 (`Panel.decide`); counted here
     suspected    excluded: neither compared with its siblings nor trained, since no evidence is good enough to punish by
-    a task       with many of either: quarantined, not drawn any more; what still runs of it is excluded
+    a task       with many of either: quarantined, not drawn any more; what still runs of it is excluded. It comes back
+                 only by name (`readmitted`)
     the run      stops itself when proofs are too frequent, after its state was saved
 
 A proof that earns 0 makes cheating unprofitable only where it is found more often than 1 - (mean reward of the group); where a
@@ -15,7 +16,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from sanderling.errors import RunStopped
+from sanderling.errors import ConfigError, RunStopped
 from sanderling.screening.config import ScreeningConfig
 from sanderling.screening.findings import worst_by_episode
 from sanderling.screening.panel import FAILED
@@ -27,9 +28,10 @@ SUSPECTED, QUARANTINED = "hack_suspected", "task_quarantined"  # reasons of a di
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quarantine:
-    """A task that isn't trained on any more, and why."""
+    """A task that isn't trained on any more, since which step, and why."""
 
     task_id: str
+    step: int
     reason: str
 
 
@@ -56,7 +58,8 @@ class Watch:
         self._config = config
         self._window: deque[_Step] = deque()
         self._tallies: dict[str, _Tally] = {}
-        self.quarantined: set[str] = set()  # task ids; the task stream reads it
+        self._readmitted: dict[str, int] = {}  # what was taken back so far, as in the settings
+        self.quarantined: dict[str, Quarantine] = {}  # by task id; the task stream reads its keys
 
     def settle(self, groups: Sequence[Group]) -> list[Group]:
         """Return the groups with suspected episodes and those of quarantined tasks excluded."""
@@ -76,10 +79,12 @@ class Watch:
         self._window.append(_Step(step, graded, proven))
         while sum(one.graded for one in self._window) - self._window[0].graded >= self._config.stop_window:
             self._window.popleft()
-        fresh = [Quarantine(task_id=task, reason=why) for task in dict.fromkeys(touched) if (why := self._reason(task))]
-        if self._config.mode == "act":
-            self.quarantined.update(one.task_id for one in fresh)
-        return tuple(fresh) if self._config.mode == "act" else ()
+        if self._config.mode != "act":
+            return ()
+        reasons = {task: why for task in dict.fromkeys(touched) if (why := self._reason(task))}
+        fresh = {task: Quarantine(task_id=task, step=step, reason=why) for task, why in reasons.items()}
+        self.quarantined.update(fresh)
+        return tuple(fresh.values())
 
     def metrics(self) -> dict[str, float]:
         """Return the share of proven hacks in the window, its interval, and the number of quarantined tasks."""
@@ -115,17 +120,44 @@ class Watch:
         return {
             "window": [[one.step, one.graded, one.proven] for one in self._window],
             "tasks": {name: [t.graded, t.proven, t.suspected] for name, t in self._tallies.items()},
-            "quarantined": sorted(self.quarantined),
+            "quarantined": {name: [one.step, one.reason] for name, one in self.quarantined.items()},
+            "readmitted": dict(self._readmitted),
         }
 
-    def load(self, state: JsonValue) -> None:
-        """Go on from `state()`; None: from nothing."""
-        if state is None:
-            return
-        self._window = deque(_Step(*one) for one in state["window"])
-        self._tallies = {name: _Tally(*counts) for name, counts in state["tasks"].items()}
-        self.quarantined.clear()
-        self.quarantined.update(state["quarantined"])
+    def load(self, state: JsonValue) -> tuple[Quarantine, ...]:
+        """Go on from `state()` (None: from nothing) and return the tasks that the settings take back.
+
+        Raises:
+            ConfigError: `readmitted` names a task that wasn't quarantined, or was at a later step.
+        """
+        if state is not None:
+            self._window = deque(_Step(*one) for one in state["window"])
+            self._tallies = {name: _Tally(*counts) for name, counts in state["tasks"].items()}
+            self._readmitted = dict(state["readmitted"])
+            self.quarantined.clear()
+            for name, (step, reason) in state["quarantined"].items():
+                self.quarantined[name] = Quarantine(task_id=name, step=step, reason=reason)
+        return tuple(back for name, step in self._config.readmitted.items() if (back := self._readmit(name, step)))
+
+    def proven(self) -> tuple[str, ...]:
+        """Return the ids of all tasks with proven hacks, those with the most first."""
+        tallies = {name: tally for name, tally in self._tallies.items() if tally.proven}
+        return tuple(sorted(tallies, key=lambda name: -tallies[name].proven))
+
+    def _readmit(self, task: str, step: int) -> Quarantine | None:
+        """Take a task back; None: it was before."""
+        if self._readmitted.get(task, -1) >= step:
+            return None
+        known = self.quarantined.get(task)
+        if known is None or known.step > step:
+            since = f"was quarantined at step {known.step}" if known else "isn't quarantined"
+            raise ConfigError(
+                f"screening.readmitted takes back {task!r} as of step {step}, but it {since}; name a quarantined task with "
+                "its step, as the event `quarantined` has them"
+            )
+        self._readmitted[task] = step
+        del self.quarantined[task], self._tallies[task]
+        return known
 
     def _share(self) -> tuple[int, int]:
         """Return (proven, graded) of the window's steps that nobody has accepted yet."""
