@@ -18,7 +18,7 @@ import torch
 from sanderling.errors import LearnerError, SanderlingError
 from sanderling.learn.gradients import Gradients, Work
 from sanderling.learn.rank_group import TensorGroup
-from sanderling.learn.rank_messages import AddUp, Done, Failed, Join, Loaded, Ready, Score, Setup
+from sanderling.learn.rank_messages import AddUp, Done, Failed, Loaded, Ready, Score, Setup
 
 
 def main(handle: int, meeting: Path) -> None:
@@ -31,10 +31,10 @@ def main(handle: int, meeting: Path) -> None:
     Thread(target=_end_with_owner, args=(handle, meeting), daemon=True).start()
     connection = Connection(handle)
     with suppress(EOFError):
-        _serve_with_model(connection)
+        _serve(connection)
 
 
-def _serve_with_model(connection: Connection) -> None:
+def _serve(connection: Connection) -> None:
     setup: Setup = connection.recv()
     torch.set_num_threads(setup.threads)
     try:
@@ -43,24 +43,13 @@ def _serve_with_model(connection: Connection) -> None:
         connection.send(Failed(message=f"{type(error).__name__}: {error}"))
         return
     connection.send(Loaded(fingerprint=own.fingerprint()))
-    _serve(connection, own, setup)
-
-
-def _serve(connection: Connection, own: Gradients, setup: Setup) -> None:
-    group: TensorGroup | None = None
+    connection.recv()  # Join
+    group = TensorGroup(setup.meeting, rank=setup.rank, size=setup.size, device=own.device, limit_s=setup.answer_s)
+    connection.send(Ready())
     while True:
         message = connection.recv()
-        if isinstance(message, Join):
-            limit_s = setup.answer_s
-            group = TensorGroup(
-                meeting=setup.meeting, rank=setup.rank, size=setup.size, device=own.device, limit_s=limit_s
-            )
-            connection.send(Ready())
-            continue
-        assert group is not None  # rank 0 lets everyone join first
         if isinstance(message, AddUp):
             group.add_up(own.parameters, message.touched)
-            own.drop()
             continue
         connection.send(Ready())
         group.spread(own.parameters)
@@ -68,7 +57,7 @@ def _serve(connection: Connection, own: Gradients, setup: Setup) -> None:
 
 
 def _answer(message: Score | Work, own: Gradients, rank: int) -> Done | Failed:
-    own.drop()  # of a pass that another rank failed in
+    own.drop()  # the gradient of the pass before
     try:
         return Done(results=_results(message, own), touched=own.touched())
     except LearnerError as error:
