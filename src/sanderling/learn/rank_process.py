@@ -16,7 +16,7 @@ from typing import Any
 from sanderling.errors import LearnerError
 from sanderling.learn.rank_messages import Failed
 
-_GONE_S = 5.0  # between the end of a connection and that of its process
+GONE_S = 10.0  # between the end of a connection and that of its process, on a busy machine
 _TAIL = 1500  # bytes of what a dead worker wrote
 
 
@@ -96,7 +96,7 @@ class RankProcess:
     def lost(self, what: str) -> str:
         """Return what is to be said of a process that can't be reached: its exit code, or what it does not do."""
         with suppress(subprocess.TimeoutExpired):
-            code = self._process.wait(_GONE_S)
+            code = self._process.wait(GONE_S)
             named = f" ({signal.Signals(-code).name})" if code < 0 else ""
             return (
                 f"rank {self.rank} of the learner (process {self.pid}) ended with exit code {code}{named}; no update was "
@@ -107,16 +107,14 @@ class RankProcess:
             f"stopped process or a machine that is out of memory, and resume the run from its last checkpoint{self._said()}"
         )
 
-    def has_ended(self, within_s: float) -> bool:
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(within_s)
-        return self._process.returncode is not None
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
 
     def end(self) -> None:
         """End the process, whatever it does."""
         self._connection.close()
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(_GONE_S)
+            self._process.wait(GONE_S)
         self._process.kill()
         self._process.wait()
         os.close(self._log)

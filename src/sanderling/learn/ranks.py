@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 import torch
@@ -37,7 +37,7 @@ from sanderling.learn.rank_messages import (
     Score,
     Setup,
 )
-from sanderling.learn.rank_process import RankProcess
+from sanderling.learn.rank_process import GONE_S, RankProcess
 from sanderling.loss.policy import LossSums
 from sanderling.types import Float32Array, TrainingRow
 
@@ -188,9 +188,12 @@ class Ranks:
         try:
             yield
         except RuntimeError as error:
-            lost = [process.lost("is out of reach") for process in self._processes if process.has_ended(1.0)]
-            what = lost[0] if lost else f"its processes could not exchange tensors: {error}; no update was made"
-            raise LearnerError(what) from error
+            deadline = monotonic() + GONE_S
+            while not any(process.has_ended() for process in self._processes) and monotonic() < deadline:
+                sleep(0.05)
+            lost = [process.lost("is out of reach") for process in self._processes if process.has_ended()]
+            unknown = f"the learner's processes could not exchange tensors: {error}; no update was made"
+            raise LearnerError(lost[0] if lost else unknown) from error
 
 
 def _devices(first: torch.device, source: ModelSource, size: int) -> list[str]:
