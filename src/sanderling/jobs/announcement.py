@@ -52,6 +52,8 @@ def announcement(
         yield f"evaluations: at most {measured.max_turns} turns and {measured.max_context_tokens} tokens"
     if policy.window in (limits.max_context_tokens, measured.max_context_tokens):
         yield f"contexts end at {policy.window} tokens, which is all that the model can read"
+    if config.trainer.processes > 1:
+        yield f"each update is shared by {config.trainer.processes} processes"
     if coarsest_dtype(config) == "bfloat16" and not native_bfloat16(config.engine.device):
         yield f"{config.engine.device} has no bfloat16 instructions: float32 may be as fast"
     if config.trust.certificate == "none":

@@ -6,7 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -151,9 +151,11 @@ async def train(config: Config, run: Path | None, *, resume: bool, stream: TextI
 
 def _learner(job: _Training) -> Any:
     """Return the learner with the policy's weights, and with a value model where one is asked for."""
+    from sanderling.engine.torch_model import Attention, ModelDtype
     from sanderling.learn.config import LearnerConfig
     from sanderling.learn.critic import Critic
     from sanderling.learn.learner import Learner
+    from sanderling.learn.rank_messages import ModelSource
 
     config = job.config
     settings = LearnerConfig(
@@ -164,15 +166,25 @@ def _learner(job: _Training) -> Any:
         temperature=config.sampling.temperature,
     )
     model = make_model(config, job.policy.folder, dtype=config.trainer.weight_dtype)
-    return Learner(model, settings, Critic(model, config.critic) if config.critic.model != "none" else None)
+    source = ModelSource(
+        folder=job.policy.folder,
+        dtype=ModelDtype(config.trainer.weight_dtype),
+        attention=Attention(config.engine.attention),
+        device=config.engine.device,
+    )
+    return Learner(model, settings, Critic(model, config.critic) if config.critic.model != "none" else None, source)
 
 
 async def _train(job: _Training, stream: TaskStream, estimator: Any) -> TrainResult:
+    set_threads(job.config)
+    with closing(_learner(job)) as learner:
+        return await _train_with(learner, job, stream, estimator)
+
+
+async def _train_with(learner: Any, job: _Training, stream: TaskStream, estimator: Any) -> TrainResult:
     from sanderling.learn.loop import Parts
 
     config = job.config
-    set_threads(config)
-    learner = _learner(job)
     done = await _restore(job, learner, stream)
     job.ledger = open_ledger(job.folder, config.rollout, done, learner.policy_version, job.stage.engine.fingerprint())
     per_step = config.rollout.groups_per_step

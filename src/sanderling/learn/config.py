@@ -62,8 +62,12 @@ class TrainerConfig(BaseModel):
     weight_dtype: Literal["float32", "bfloat16"] = "float32"
     """Storage of the weights. bfloat16 needs lora.rank and compute_dtype "bfloat16": it is for weights that stay as they
     are, because a small update would be rounded away. The additions are always float32."""
+    processes: int = Field(default=1, ge=1)
+    """Processes of this machine that share the micro-batches of each update, the one that runs the job included. They give the
+    gradient of one process up to float error; each holds the model, and on GPUs needs one of its own. A value model is trained
+    by the job's process alone."""
     threads: int = Field(default=0, ge=0)
-    """CPU threads of torch in the trainer; 0: those of the whole process."""
+    """CPU threads of torch in the trainer, all of its processes together; 0: those of the whole job."""
     gradient_checkpointing: bool = False
     """Keep only what enters each layer, and compute the layer again in the backward pass: far less memory for about a
     third more time."""

@@ -1,11 +1,10 @@
-"""Training rows -> gradients -> new weights. One process, one model; the loop around it lives elsewhere."""
+"""Training rows -> gradients -> new weights. The gradients may come from several processes, the update is made by this one;
+the loop around it lives elsewhere."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import deepcopy
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +14,15 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from sanderling.batch.checks import check_cut
-from sanderling.batch.layout import FlatLayout
-from sanderling.batch.micro import MicroBatch, has_trained_tokens, is_live, micro_batches
-from sanderling.errors import CheckpointError, LearnerError
+from sanderling.batch.micro import MicroBatch, has_trained_tokens, is_live
+from sanderling.errors import CheckpointError, ConfigError, LearnerError
 from sanderling.learn.adapters import additions, load_additions, merged_weights
 from sanderling.learn.config import LearnerConfig, OptimizerConfig
 from sanderling.learn.critic import Critic
-from sanderling.learn.preparation import prepare
+from sanderling.learn.gradients import Gradients, Passes, Piece, Work
+from sanderling.learn.rank_messages import ModelSource
+from sanderling.learn.ranks import Ranks, share_of_threads
 from sanderling.learn.tally import LearnerReport, StepTally
-from sanderling.loss.corrections import old_share
-from sanderling.loss.flat_attention import FlatRows, use_flat_attention
-from sanderling.loss.logprobs import TokenScores, flat_token_scores, token_scores
-from sanderling.loss.policy import TokenBatch, policy_loss
 from sanderling.types import Float32Array, TrainingRow
 
 
@@ -34,20 +30,35 @@ class Learner:
     """A causal language model, its optimiser, and the number of updates that were made.
 
     The model stays in evaluation mode: dropout would make the trainer's policy another one than the sampler's.
+
+    Args:
+        model: the policy that the run starts with; it is changed as the settings say.
+        config: all settings.
+        critic: of the same model; saved and restored with it.
+        source: from where further processes load the same model; needed with `config.processes` above 1.
+
+    Raises:
+        ConfigError: a setting asks for what the model, the installation or the machine lacks.
+        LearnerError: a further process could not be started.
     """
 
     def __init__(
-        self, model: PreTrainedModel, config: LearnerConfig | None = None, critic: Critic | None = None
+        self,
+        model: PreTrainedModel,
+        config: LearnerConfig | None = None,
+        critic: Critic | None = None,
+        source: ModelSource | None = None,
     ) -> None:
         self.config = config or LearnerConfig()
-        self.critic = critic  # of the same model; saved and restored with it
-        self._reference = _frozen_copy(model.eval(), self.config) if self.config.loss.kl_coefficient > 0.0 else None
-        self.model = prepare(model.eval(), self.config)
+        self.critic = critic
+        self._own = Gradients(model.eval(), self.config)
+        self.model = self._own.model
         self.policy_version = 0  # optimiser updates since the start of the run
         self._version_of_step = 0  # of the weights at the start of the present step
-        self._parameters = [p for p in model.parameters() if p.requires_grad]
-        self._device = self._parameters[0].device
+        self._parameters = self._own.parameters
         self._optimizer = _optimizer(self._parameters, self.config.optimizer)
+        self._threads = share_of_threads(self.config)
+        self._passes = _passes(self._own, source)
 
     def step(self, rows: Sequence[TrainingRow]) -> LearnerReport:
         """Make the updates of one step and return what happened.
@@ -57,7 +68,8 @@ class Learner:
         changes: no update, no decay, no move of the schedule.
 
         Raises:
-            LearnerError: loss or gradient isn't finite. The update is not made; earlier updates of the same step stand.
+            LearnerError: loss or gradient isn't finite, or a process was lost. The update is not made; earlier updates of
+                the same step stand.
         """
         trained = [row for row in rows if has_trained_tokens(row)]
         live = trained if self.config.loss.has_other_terms else [row for row in trained if is_live(row)]
@@ -66,37 +78,32 @@ class Learner:
             rows_skipped_zero_advantage=len(trained) - len(live),
             tokens_trained=sum(int(row.loss_mask.sum()) for row in live),
             learning_rate=self.config.optimizer.rate(self.policy_version),
-            has_reference=self._reference is not None,
+            has_reference=self.config.loss.kl_coefficient > 0.0,
         )
         if not live:
             return tally.report(live)
-        with _threads(self.config.threads):
+        with _threads(self._threads):
             self._update_from(live, tally)
         return tally.report(live)
 
     def _update_from(self, live: list[TrainingRow], tally: StepTally) -> None:
-        old = self.logprobs(live) if self.config.loss.old_logprobs == "recompute" else None
+        old = _scored(self._passes, live) if self.config.loss.old_logprobs == "recompute" else None
         self._version_of_step = self.policy_version
         for indices, scale in self._minibatches(len(live)):
             part = [live[i] for i in indices]
             self._update(part, None if old is None else [old[i] for i in indices], scale, tally)
 
     def logprobs(self, rows: Sequence[TrainingRow]) -> list[Float32Array]:
-        """Return the log-probabilities of each row's trained tokens under the current weights, (L,), 0 off the mask."""
-        with _threads(self.config.threads), torch.no_grad():
-            return self._logprobs(rows)
+        """Return the log-probabilities of each row's trained tokens under the current weights, (L,), 0 off the mask.
 
-    def _logprobs(self, rows: Sequence[TrainingRow]) -> list[Float32Array]:
-        found = [np.zeros(len(row.token_ids), dtype=np.float32) for row in rows]
-        for micro in self._cut(rows):
-            values = self._score(micro).logprobs.float().cpu().numpy()
-            start = 0
-            for i in micro.row_indices:
-                mask = rows[i].loss_mask
-                stop = start + int(mask.sum())
-                found[i][mask] = values[start:stop]
-                start = stop
-        return found
+        This process does it alone: it is asked for a few rows before a step.
+        """
+        with _threads(self._threads):
+            return _scored(self._own, rows)
+
+    def close(self) -> None:
+        """End the further processes; without any, nothing happens."""
+        self._passes.close()
 
     def weights(self) -> dict[str, Tensor]:
         """Return the policy's weights under the Hugging Face names of the plain model, for the engine.
@@ -177,10 +184,12 @@ class Learner:
         settings = self.config.optimizer
         self._optimizer.zero_grad(set_to_none=True)
         try:
-            micros = self._cut(rows)
+            micros = self._passes.cut(rows)
             check_cut(rows, micros)
-            for micro in micros:
-                self._accumulate(micro, self._columns(micro, rows, old, scale), tally)
+            pieces = [Piece(micro=micro, old=_of_micro(micro, rows, old)) for micro in micros]
+            work = Work(pieces=pieces, scale=scale, update=self.policy_version, version_of_step=self._version_of_step)
+            for micro, sums in zip(micros, self._passes.accumulate(work), strict=True):
+                tally.add(micro, sums)
             norm = nn.utils.clip_grad_norm_(self._parameters, settings.max_grad_norm or float("inf"))
             if not torch.isfinite(norm):
                 raise LearnerError(
@@ -196,86 +205,26 @@ class Learner:
         self.policy_version += 1
         tally.end_update(grad_norm=float(norm), learning_rate=rate)
 
-    def _accumulate(self, micro: MicroBatch, columns: TokenBatch, tally: StepTally) -> None:
-        scores = self._score(micro)
-        loss, sums = policy_loss(scores.logprobs, scores.entropy, columns, self.config.loss)
-        if not torch.isfinite(loss):
-            raise LearnerError(
-                f"update {self.policy_version}: the loss is {sums.loss} in the micro-batch of trajectories "
-                f"{', '.join(micro.trajectory_ids)}; no update was made. Expected finite log-probabilities and advantages"
-            )
-        loss.backward()
-        tally.add(micro, sums)
 
-    def _cut(self, rows: Sequence[TrainingRow]) -> list[MicroBatch]:
-        return micro_batches(rows, self.config.batch.micro_batch_tokens, self.config.batch.layout)
-
-    def _score(self, micro: MicroBatch, model: PreTrainedModel | None = None) -> TokenScores:
-        """Score the trained tokens of a micro-batch with the policy, or with a model that was prepared like it."""
-        model = self.model if model is None else model
-        token_ids = torch.from_numpy(micro.token_ids).to(self._device, torch.int64)
-        mask = torch.from_numpy(micro.loss_mask).to(self._device)
-        temperature, entropy = self.config.temperature, self.config.loss.needs_entropy
-        with torch.autocast(self._device.type, torch.bfloat16, enabled=self.config.compute_dtype == "bfloat16"):
-            if micro.flat is None:
-                return token_scores(model, token_ids, mask, temperature=temperature, entropy_gradient=entropy)
-            predictors = torch.from_numpy(micro.flat.predictors).to(self._device)
-            return flat_token_scores(
-                model,
-                self._flat(micro.flat),
-                predictors,
-                token_ids[mask],
-                temperature=temperature,
-                entropy_gradient=entropy,
-            )
-
-    def _flat(self, layout: FlatLayout) -> FlatRows:
-        return FlatRows(
-            token_ids=torch.from_numpy(layout.token_ids).to(self._device, torch.int64),
-            positions=torch.from_numpy(layout.positions).to(self._device, torch.int64),
-            blocks=layout.blocks,
-        )
-
-    def _columns(
-        self, micro: MicroBatch, rows: Sequence[TrainingRow], old: Sequence[Float32Array] | None, scale: float
-    ) -> TokenBatch:
-        """Return the columns of the trained tokens in row-major order of the mask, as `token_scores` gives them."""
-        mask = micro.loss_mask
-
-        def move(values: np.ndarray) -> Tensor:
-            return torch.from_numpy(values).to(self._device)
-
-        rollout = move(micro.rollout_logprobs[mask])
-        batch = TokenBatch(
-            old_logprobs=rollout,
-            rollout_logprobs=rollout,
-            advantages=move(micro.advantages[mask]),
-            weights=move(micro.weights[mask]) * scale,
-            sequences=move(np.nonzero(mask)[0]) if self.config.loss.needs_sequences else None,
-            old_share=self._old_share(move(micro.policy_versions[mask])),
-            reference_logprobs=self._reference_logprobs(micro),
-        )
-        if old is None:
-            return batch
-        recomputed = np.concatenate([old[i][rows[i].loss_mask] for i in micro.row_indices])
-        return replace(batch, old_logprobs=move(recomputed))
-
-    def _old_share(self, versions: Tensor) -> Tensor | None:
-        if self.config.loss.old_logprobs != "interpolate":
-            return None
-        return old_share(versions, old=self._version_of_step, present=self.policy_version + 1)
-
-    @torch.no_grad()
-    def _reference_logprobs(self, micro: MicroBatch) -> Tensor | None:
-        return None if self._reference is None else self._score(micro, self._reference).logprobs
+def _scored(passes: Passes, rows: Sequence[TrainingRow]) -> list[Float32Array]:
+    """Return the log-probabilities of each row's trained tokens, (L,), 0 off the mask."""
+    found = [np.zeros(len(row.token_ids), dtype=np.float32) for row in rows]
+    micros = passes.cut(rows)
+    for micro, values in zip(micros, passes.logprobs(micros), strict=True):
+        start = 0
+        for i in micro.row_indices:
+            mask = rows[i].loss_mask
+            stop = start + int(mask.sum())
+            found[i][mask] = values[start:stop]
+            start = stop
+    return found
 
 
-def _frozen_copy(model: PreTrainedModel, config: LearnerConfig) -> PreTrainedModel:
-    """Return the policy that the run starts from, laid out like the one that is trained."""
-    copy = deepcopy(model).requires_grad_(False)
-    if config.batch.layout != "padded":
-        use_flat_attention(copy)
-    return copy
+def _of_micro(
+    micro: MicroBatch, rows: Sequence[TrainingRow], values: Sequence[Float32Array] | None
+) -> Float32Array | None:
+    """Return the values of a micro-batch's trained tokens, (N,), of those that rows have."""
+    return None if values is None else np.concatenate([values[i][rows[i].loss_mask] for i in micro.row_indices])
 
 
 @contextmanager
@@ -287,6 +236,17 @@ def _threads(count: int) -> Generator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def _passes(own: Gradients, source: ModelSource | None) -> Passes:
+    if own.config.processes == 1:
+        return own
+    if source is None:
+        raise ConfigError(
+            f"processes is {own.config.processes}, but the learner doesn't know from where further ones load the model; give "
+            "it a `source`, or set processes to 1"
+        )
+    return Ranks(own, source)
 
 
 def _optimizer(parameters: Sequence[nn.Parameter], config: OptimizerConfig) -> torch.optim.AdamW:
