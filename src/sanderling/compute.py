@@ -1,4 +1,4 @@
-"""What computes in a run: the policy's model, the built-in engines, and how many threads each may use."""
+"""What computes in a run: the policy's model, the learner, the built-in engines, and how many threads each may use."""
 
 from __future__ import annotations
 
@@ -26,6 +26,37 @@ def make_model(config: Config, folder: Path, *, dtype: str) -> Any:
         attention=Attention(config.engine.attention),
         device=config.engine.device,
     )
+
+
+def make_learner(config: Config, folder: Path) -> Any:
+    """Return the learner with the policy's weights, and with a value model where one is asked for. It has to be closed.
+
+    Raises:
+        ModelError, ConfigError: as `make_model` says.
+        LearnerError: its further processes don't start.
+    """
+    from sanderling.engine.torch_model import Attention, ModelDtype
+    from sanderling.learn.config import LearnerConfig
+    from sanderling.learn.critic import Critic
+    from sanderling.learn.learner import Learner
+    from sanderling.learn.rank_messages import ModelSource
+
+    settings = LearnerConfig(
+        **dict(config.trainer.model_copy(update={"threads": trainer_threads(config)})),
+        optimizer=config.optimizer,
+        loss=config.loss,
+        batch=config.batch,
+        temperature=config.sampling.temperature,
+    )
+    model = make_model(config, folder, dtype=config.trainer.weight_dtype)
+    source = ModelSource(
+        folder=folder,
+        dtype=ModelDtype(config.trainer.weight_dtype),
+        attention=Attention(config.engine.attention),
+        device=config.engine.device,
+    )
+    critic = Critic(model, config.critic) if config.critic.model != "none" else None
+    return Learner(model, settings, critic, source)
 
 
 def make_torch_engine(config: Config, folder: Path) -> Engine:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from sanderling.assemble import Policy, limits_within, load_environment, load_policy_folder, open_stage
-from sanderling.compute import make_model, set_threads, trainer_threads
+from sanderling.compute import make_learner, set_threads
 from sanderling.config import Config
 from sanderling.engine.agreement import OnMismatch
 from sanderling.environment import Environment
@@ -149,35 +149,9 @@ async def train(config: Config, run: Path | None, *, resume: bool, stream: TextI
                 close_log(job.ledger)
 
 
-def _learner(job: _Training) -> Any:
-    """Return the learner with the policy's weights, and with a value model where one is asked for."""
-    from sanderling.engine.torch_model import Attention, ModelDtype
-    from sanderling.learn.config import LearnerConfig
-    from sanderling.learn.critic import Critic
-    from sanderling.learn.learner import Learner
-    from sanderling.learn.rank_messages import ModelSource
-
-    config = job.config
-    settings = LearnerConfig(
-        **dict(config.trainer.model_copy(update={"threads": trainer_threads(config)})),
-        optimizer=config.optimizer,
-        loss=config.loss,
-        batch=config.batch,
-        temperature=config.sampling.temperature,
-    )
-    model = make_model(config, job.policy.folder, dtype=config.trainer.weight_dtype)
-    source = ModelSource(
-        folder=job.policy.folder,
-        dtype=ModelDtype(config.trainer.weight_dtype),
-        attention=Attention(config.engine.attention),
-        device=config.engine.device,
-    )
-    return Learner(model, settings, Critic(model, config.critic) if config.critic.model != "none" else None, source)
-
-
 async def _train(job: _Training, stream: TaskStream, estimator: Any) -> TrainResult:
     set_threads(job.config)
-    with closing(_learner(job)) as learner:
+    with closing(make_learner(job.config, job.policy.folder)) as learner:
         return await _train_with(learner, job, stream, estimator)
 
 
