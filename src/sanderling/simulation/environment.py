@@ -32,6 +32,11 @@ class ScriptedStream(TaskStream):
         self.environment = environment
         self.seed = seed
 
+    @property
+    def empty(self) -> bool:
+        """False: nothing is set aside."""
+        return False
+
     def observe(self, groups: Sequence[Group]) -> None:
         """Do nothing: all tasks are of one kind."""
 
