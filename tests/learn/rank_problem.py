@@ -4,7 +4,6 @@ import copy
 
 import torch
 
-from sanderling.engine.torch_model import ModelDtype
 from sanderling.learn.config import BatchConfig, LearnerConfig, LossConfig, OptimizerConfig
 from sanderling.learn.learner import Learner
 from sanderling.learn.rank_messages import ModelSource
@@ -20,7 +19,7 @@ def learner_of(folder, processes, *, layout="padded", loss=None, **settings):
         threads=processes,
         **settings,
     )
-    source = ModelSource(folder=folder, dtype=ModelDtype.FLOAT32)
+    source = ModelSource(folder=folder)  # in the dtype of its weights
     return Learner(source.load(), config, source=source)
 
 

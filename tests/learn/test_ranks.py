@@ -1,5 +1,6 @@
 """Two processes give the update of one: gradients, weights, metrics."""
 
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -53,7 +54,8 @@ def assert_same_updates(one, two, rows, steps=3):
         if step == 0:
             wanted, gradient = gradient_of(one), gradient_of(two)
             assert wanted.norm() > 0.01
-            assert (gradient - wanted).norm() < 1e-6 * wanted.norm()
+            # of a step's later updates it is taken at weights that differ by rounding themselves
+            assert (gradient - wanted).norm() < (1e-6 if expected["updates"] == 1 else 1e-5) * wanted.norm()
         assert found.keys() == expected.keys() and found["updates"] == expected["updates"] > 0
         for name, value in expected.items():
             assert found[name] == pytest.approx(value, rel=1e-5, abs=1e-6), name
@@ -65,6 +67,7 @@ def test_two_ranks_make_the_updates_of_one(both):
     assert_same_updates(*both, rows_with_shared_prompts())
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_several_ranks_is_one_of_a_single_process(both):
     """And goes back to the workers: whatever rank 0 loads is what they compute with."""
     one, two = both
@@ -82,6 +85,7 @@ def assert_same_updates_later(one, two, rows):
     assert (weights_of(two) - weights_of(one)).abs().max() < 1e-5
 
 
+@pytest.mark.slow
 def test_a_row_that_spoils_the_loss_changes_nothing_wherever_it_is_computed(both):
     _, two = both
     rows = rows_with_shared_prompts()
@@ -96,6 +100,7 @@ def test_a_row_that_spoils_the_loss_changes_nothing_wherever_it_is_computed(both
     assert two.step(rows).metrics["updates"] == 1
 
 
+@pytest.mark.slow
 def test_fewer_rows_than_ranks_and_none(both):
     one, two = both
     assert two.step([]).metrics["updates"] == 0
@@ -110,7 +115,6 @@ def test_fewer_rows_than_ranks_and_none(both):
     [
         (2, {"layout": "padded"}),
         (2, {"layout": "shared"}),
-        (3, {"layout": "packed", "loss": AGED, "minibatches_per_step": 2, "epochs_per_step": 2}),
         (2, {"layout": "padded", "loss": RECOMPUTED, "minibatches_per_step": 3}),
         (2, {"layout": "shared", "lora": LoraConfig(rank=4)}),
         (2, {"layout": "shared", "gradient_checkpointing": True}),
@@ -125,6 +129,26 @@ def test_any_number_of_ranks_in_any_layout(folder, processes, settings):
         assert_same_updates(one, two, rows_with_shared_prompts(groups=3))
     finally:
         two.close()
+
+
+@pytest.mark.slow
+def test_in_float64_many_updates_of_three_ranks_are_those_of_one(folder, tmp_path):
+    """So what differs in float32 is rounding: at 12 updates of 1e-3 the weights of this case differ by 3e-5 there."""
+    exact = tmp_path / "exact"
+    shutil.copytree(folder, exact)
+    ModelSource(folder=folder).load().double().save_pretrained(exact)
+    settings = {"layout": "packed", "loss": AGED, "minibatches_per_step": 2, "epochs_per_step": 2}
+    one, three = (learner_of(exact, n, **settings) for n in (1, 3))
+    try:
+        assert weights_of(one).dtype == torch.float64
+        rows = rows_with_shared_prompts(groups=3)
+        before = weights_of(one)
+        for _ in range(3):
+            assert one.step(rows).metrics["updates"] == three.step(rows).metrics["updates"] == 4
+        assert (weights_of(one) - before).abs().max() > 5e-3
+        assert (weights_of(three) - weights_of(one)).abs().max() < 1e-8
+    finally:
+        three.close()
 
 
 @pytest.mark.slow
