@@ -6,6 +6,7 @@ import asyncio
 import io
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -25,9 +26,18 @@ def numbers(run):
 
 
 def workers_of_this_process() -> list[int]:
-    tasks = Path("/proc/self/task").iterdir()
-    children = [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
-    return [pid for pid in children if b"sanderling.learn.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    children: list[int] = []
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended meanwhile
+            children += map(int, (task / "children").read_text().split())
+    return [pid for pid in children if b"sanderling.learn.worker" in command_line(pid)]
+
+
+def command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+        return b""
 
 
 def test_a_run_that_loses_a_worker_resumes_to_the_same_end(letters, tmp_path):
