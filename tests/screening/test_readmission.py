@@ -68,7 +68,11 @@ def _loaded(state: object) -> Watch:
 
 @pytest.mark.parametrize(
     ("readmitted", "said"),
-    [({"b": 9}, "'b' as of step 9, but it isn't quarantined"), ({"a": 4}, "but it was quarantined at step 5")],
+    [
+        ({"b": 9}, "'b' as of step 9, but it isn't quarantined"),
+        ({"a": 4}, "but it was quarantined at step 5"),
+        ({"a": 6}, "but it was quarantined at step 5"),
+    ],
 )
 def test_taking_back_what_is_not_there_is_an_error(readmitted, said):
     first = watch()

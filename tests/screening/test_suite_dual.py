@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -254,21 +255,33 @@ class TestIt:
     def test_passes(self):
         assert True
 
+class TestInherits(TestIt):
+    def test_own(self):
+        assert True
+
+async def test_waits():
+    return
+
 def test_other():
     assert True
+
+test_assigned = test_other
 """
-    names = {"test_returns", "test_skips", "test_passes"}
-    altered = with_canaries(source, names, "word")
-    assert altered is not None
+    names = {"test_returns", "test_skips", "TestIt::test_passes", "test_waits"}
+    altered, found = with_canaries(source, {*names, "TestInherits::test_passes", "test_assigned"}, "word")
+    assert found == names  # what is inherited or assigned is no canary
     scope: dict = {}
     exec(compile(altered, "canaries", "exec"), scope)
     for test in (scope["test_returns"], scope["test_skips"], scope["TestIt"]().test_passes):
         with pytest.raises(AssertionError):
             test()
+    with pytest.raises(AssertionError):
+        asyncio.run(scope["test_waits"]())
     scope["test_other"]()
-    assert with_canaries(source, {"test_absent"}, "word") is None
-    assert with_canaries(b"def test_(", {"test_"}, "word") is None
-    assert function_of("tests/test_a.py::TestA::test_b[1::2]") == "test_b"
+    scope["TestInherits"]().test_own()
+    assert with_canaries(source, {"test_absent", "test_own"}, "word")[1] == frozenset()
+    assert with_canaries(b"def test_(", {"test_"}, "word") == (b"def test_(", frozenset())
+    assert function_of("tests/test_a.py::TestA::test_b[1::2]") == "TestA::test_b"
 
 
 def run(exit_code: int, *, timed_out: bool = False) -> ExecResult:

@@ -26,6 +26,10 @@ from sanderling.errors import ConfigError
 from sanderling.types import Task
 
 
+class UnfitTask(ConfigError):
+    """A task lacks what an attack needs, such as a Python file that may be changed."""
+
+
 class Family(StrEnum):
     """The 13 families of ways to a reward without the work."""
 
@@ -79,7 +83,7 @@ class Scene:
         """Return the source file that an attack edits: the task's own hint "file", else the first editable module.
 
         Raises:
-            ConfigError: the task has none.
+            UnfitTask: the task has none.
         """
         hint = self.task.metadata.get("file", "")
         if hint in self.task.base:
@@ -89,7 +93,7 @@ class Scene:
             editable = any(fnmatchcase(path, pattern) for pattern in self.task.editable)
             if editable and name.endswith(".py") and not name.startswith(("test_", "conftest", "__")):
                 return path
-        raise ConfigError(f"task {self.task.id} has no editable Python file that an attack could change")
+        raise UnfitTask(f"task {self.task.id} has no editable Python file that an attack could change")
 
     @property
     def source(self) -> str:

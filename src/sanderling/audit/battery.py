@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from random import Random
 from typing import TypeVar
 
-from sanderling.audit.attack import Attack, Scene, TaskKind, kind_of
+from sanderling.audit.attack import Attack, Scene, TaskKind, UnfitTask, kind_of
 from sanderling.audit.honest import HonestFix
 from sanderling.audit.range import Range, Run
 from sanderling.audit.report import (
@@ -122,7 +122,7 @@ class _Acting:
                 references = not live or met[kind] < self._settings.reference_tasks
                 try:
                     run = _attack_run(attack, task, self._verifier, self._settings.seed, references)
-                except ConfigError:  # it needs what this task hasn't, such as a Python file that may be changed
+                except UnfitTask:
                     continue
                 found = list(_attack_rows(attack, run, await self._verdicts(run)))
                 live |= any(shows_live(row, free) for row in found)

@@ -130,8 +130,8 @@ class Quarantines:
             self._folder.append_event("readmitted", task=one.task_id, quarantined_at=one.step)
             self._progress.note(f"task {one.task_id}, quarantined at step {one.step}, is taken back by name")
 
-    async def audit(self, watch: Watch, *, further: Sequence[str] = ()) -> int:
-        """Audit the quarantined tasks, then `further` ones while there is time, and return how many events were written.
+    async def audit(self, watch: Watch, *, further: Sequence[str] = ()) -> None:
+        """Audit the quarantined tasks, then `further` ones while there is time.
 
         Each has an event `task_audited`. What was audited before, after its quarantine, isn't audited again.
         """
@@ -141,13 +141,10 @@ class Quarantines:
         if waiting or (further and limit_s):
             self._progress.phase("audit of quarantined tasks")
         further = [task for task in further if task not in watch.quarantined and not _is_audited(events, task)]
-        audited = 0
         for task in (*waiting, *further):
             left = max(0.0, ends - time.monotonic())
             if left or task in watch.quarantined:
                 self._keep(await self._audited(task, left))
-                audited += 1
-        return audited
 
     async def _audited(self, task: str, seconds: float) -> TaskAudit:
         if not seconds:

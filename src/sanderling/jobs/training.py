@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -183,10 +183,8 @@ async def _train_with(learner: Any, job: _Training, stream: TaskStream, estimato
     )
     finished = await _run_steps(job, parts, done)
     after = await _evaluate(job, "after", step=finished)
-    result = await asyncio.to_thread(_finish, job, finished, before, after)
-    if await job.quarantines.audit(job.watch):
-        await asyncio.to_thread(_report, job)
-    return result
+    await _audit_quarantined(job)
+    return await asyncio.to_thread(_finish, job, finished, before, after)
 
 
 async def _run_steps(job: _Training, parts: Parts, done: int) -> int:
@@ -229,11 +227,21 @@ async def _run_steps(job: _Training, parts: Parts, done: int) -> int:
         if finished > job.saved_step:
             _save(job, parts.learner, stream, finished)
         if isinstance(error, RunStopped):
-            with suppress(SanderlingError):  # the stop is what has to be told
-                await job.quarantines.audit(job.watch, further=job.watch.proven())
+            await _audit_quarantined(job, further=job.watch.proven())
+            try:
                 await asyncio.to_thread(_report, job)
+            except Exception as broken:  # the stop is what has to be told
+                job.progress.note(f"no report could be written: {type(broken).__name__}: {broken}")
         raise
     return finished
+
+
+async def _audit_quarantined(job: _Training, *, further: Sequence[str] = ()) -> None:
+    """Audit the quarantined tasks. What breaks it off is told, and changes no run's end."""
+    try:
+        await job.quarantines.audit(job.watch, further=further)
+    except Exception as error:
+        job.progress.note(f"the audit of quarantined tasks broke off: {type(error).__name__}: {error}")
 
 
 class _BudgetSpent(Exception):

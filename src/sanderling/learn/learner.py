@@ -96,9 +96,9 @@ class Learner:
     def logprobs(self, rows: Sequence[TrainingRow]) -> list[Float32Array]:
         """Return the log-probabilities of each row's trained tokens under the current weights, (L,), 0 off the mask.
 
-        This process does it alone: it is asked for a few rows before a step.
+        This process does it alone, with the threads of all: the others wait.
         """
-        with _threads(self._threads):
+        with _threads(self.config.threads):
             return _scored(self._own, rows)
 
     def close(self) -> None:

@@ -34,7 +34,7 @@ class RankProcess:
 
     def __init__(self, rank: int, meeting: Path, send_s: float) -> None:
         self.rank = rank
-        self._log = os.memfd_create(f"rank {rank}")  # in memory: a kill leaves nothing behind
+        self._log = os.fdopen(os.memfd_create(f"rank {rank}"), "rb")  # in memory: a kill leaves nothing behind
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
@@ -117,9 +117,11 @@ class RankProcess:
             self._process.wait(GONE_S)
         self._process.kill()
         self._process.wait()
-        os.close(self._log)
+        self._log.close()
 
     def _said(self) -> str:
-        size = os.fstat(self._log).st_size
-        text = os.pread(self._log, _TAIL, max(0, size - _TAIL)).decode("utf-8", "replace").strip()
+        if self._log.closed:
+            return ""
+        size = os.fstat(self._log.fileno()).st_size
+        text = os.pread(self._log.fileno(), _TAIL, max(0, size - _TAIL)).decode("utf-8", "replace").strip()
         return f". Its last words:\n{text}" if text else ""

@@ -18,6 +18,7 @@ from sanderling.rollout.ledger import Ledger
 from sanderling.rollout.lockstep import LockstepEngine
 from sanderling.rollout.opening import DESTROY_S, Opening, destroy
 from sanderling.rollout.seeds import derive
+from sanderling.sandbox.protocol import Sandbox
 from sanderling.types import (
     Exhibit,
     Finding,
@@ -174,18 +175,20 @@ def leave(stage: Stage, plan: Plan) -> None:
 async def _run(
     plan: Plan, stage: Stage, config: RolloutConfig, opening: Opening | None, watch: EpisodeWatch | None
 ) -> tuple[Member, ...]:
+    place: Sandbox | None = None
     try:
-        judged = _judged_stops(config)
-        episode = await run_episode(plan, stage, take_submission=judged, opening=opening, watch=watch)
-        if watch is not None:
-            watch.ended()
-    finally:
-        leave(stage, plan)
-    try:
+        try:
+            judged = _judged_stops(config)
+            episode = await run_episode(plan, stage, take_submission=judged, opening=opening, watch=watch)
+            place = episode.place
+            if watch is not None:
+                watch.ended()
+        finally:
+            leave(stage, plan)
         return await _judged(episode, plan, stage, config)
     finally:
-        if episode.place is not None:
-            await destroy(episode.place)
+        if place is not None:
+            await destroy(place)
 
 
 async def _judged(episode: Episode, plan: Plan, stage: Stage, config: RolloutConfig) -> tuple[Member, ...]:

@@ -18,36 +18,61 @@ assert value == {other!r}
 """
 
 
-def with_canaries(source: bytes, names: Collection[str], word: str) -> bytes | None:
-    """Return a test file in which the functions of these names fail at their end, however they come to it.
+def with_canaries(source: bytes, names: Collection[str], word: str) -> tuple[bytes, frozenset[str]]:
+    """Return a test file in which functions fail at their end, however they come to it, and which of them do.
 
     Their bodies run as before, so that what ends the process or the run there still does; an early return, a skip or an
     error of the body leads to the failing end too.
 
     Args:
         source: of the test file.
-        names: of test functions and methods.
+        names: of test functions and methods, as `function_of` gives them.
         word: not to be foreseen; stands in what fails.
 
     Returns:
-        The source, None where no function has such a name or it is no Python.
+        The source, and those of the names that are defined in it as a function: what is inherited or assigned is as it was.
+        None of them where it is no Python.
     """
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
-        return None
-    altered = False
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and node.name in names:
-            end = ast.parse(_END.format(one=word, other=word[::-1] + "."))
-            node.body = [ast.Try(body=node.body, handlers=[], orelse=[], finalbody=end.body)]
-            altered = True
-    return ast.unparse(ast.fix_missing_locations(tree)).encode() if altered else None
+        return source, frozenset()
+    ends = _FailingEnds(names, ast.parse(_END.format(one=word, other=word[::-1] + ".")).body)
+    ends.visit(tree)
+    return ast.unparse(ast.fix_missing_locations(tree)).encode(), frozenset(ends.altered)
+
+
+class _FailingEnds(ast.NodeVisitor):
+    """Puts the end behind functions of these names, in classes too; functions in functions are no tests."""
+
+    def __init__(self, names: Collection[str], end: list[ast.stmt]) -> None:
+        self.altered: set[str] = set()
+        self._names = names
+        self._end = end
+        self._classes: tuple[str, ...] = ()
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        outside = self._classes
+        self._classes = (*outside, node.name)
+        self.generic_visit(node)
+        self._classes = outside
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self._alter(node)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
+        self._alter(node)
+
+    def _alter(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        name = "::".join((*self._classes, node.name))
+        if name in self._names:
+            node.body = [ast.Try(body=node.body, handlers=[], orelse=[], finalbody=self._end)]
+            self.altered.add(name)
 
 
 def function_of(test_id: str) -> str:
-    """Return the name of the function of a pytest id, such as "test_take" of "tests/test_a.py::TestA::test_take[3]"."""
-    return test_id.partition("[")[0].rpartition("::")[2]
+    """Return the function of a pytest id, such as "TestA::test_take" of "tests/test_a.py::TestA::test_take[3]"."""
+    return test_id.partition("[")[0].partition("::")[2]
 
 
 def lie(result: ExecResult, report: bytes | None, canaries: Sequence[str]) -> str:

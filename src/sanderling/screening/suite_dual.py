@@ -195,10 +195,10 @@ def with_failing_ends(folder: TaskFolder, seed: int, word: str = "") -> PlacedTe
         by_file[test_id.partition("::")[0]].append(test_id)
     files, canaries = dict(folder.tests), list[str]()
     for path, ids in by_file.items():
-        source = with_canaries(folder.tests.get(path, b""), {function_of(test_id) for test_id in ids}, word)
-        if source is not None:
+        source, altered = with_canaries(folder.tests.get(path, b""), {function_of(test_id) for test_id in ids}, word)
+        if altered:
             files[path] = source
-            canaries += ids
+            canaries += [test_id for test_id in ids if function_of(test_id) in altered]
     return replace(hidden_tests(folder, seed), files=files, canaries=tuple(canaries))
 
 

@@ -128,7 +128,7 @@ class Watch:
         """Go on from `state()` (None: from nothing) and return the tasks that the settings take back.
 
         Raises:
-            ConfigError: `readmitted` names a task that wasn't quarantined, or was at a later step.
+            ConfigError: `readmitted` names a task that isn't quarantined, or was at another step.
         """
         if state is not None:
             self._window = deque(_Step(*one) for one in state["window"])
@@ -149,7 +149,7 @@ class Watch:
         if self._readmitted.get(task, -1) >= step:
             return None
         known = self.quarantined.get(task)
-        if known is None or known.step > step:
+        if known is None or known.step != step:
             since = f"was quarantined at step {known.step}" if known else "isn't quarantined"
             raise ConfigError(
                 f"screening.readmitted takes back {task!r} as of step {step}, but it {since}; name a quarantined task with "
